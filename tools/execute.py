@@ -1,0 +1,117 @@
+"""Execute the chapters from a clean kernel each, with one line of progress per chapter.
+
+    python tools/execute.py                    every chapter, into the copy _build/nbs
+    python tools/execute.py --write            every chapter, outputs stored in nbs/ and cleaned
+    python tools/execute.py nbs/01_tensor.ipynb --write
+
+A cell that fails or writes to stderr (a warning, a progress bar) stops the run with chapter, cell and
+traceback. The copy is what the site is built from, so building it leaves the checkout unchanged.
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+ROOT = Path(__file__).resolve().parent.parent
+NBS, COPY = ROOT / "nbs", ROOT / "_build" / "nbs"
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class ChapterError(Exception):
+    "A chapter that cannot be shown: which one, which cell, and what Python said."
+
+
+def chapters(folder):
+    "The chapters of `folder` in reading order."
+    return sorted(p for p in folder.glob("*.ipynb") if not p.name.startswith((".", "_")))
+
+
+def skipped(cell):
+    "`#| eval: false` means: shown, not run."
+    return bool(re.search(r"^#\|\s*eval:\s*false", cell.source, re.M))
+
+
+def execute(path):
+    "Run the notebook at `path` in a new kernel, in its own folder, and return it with its outputs."
+    nb = nbformat.read(path, as_version=4)
+    client = NotebookClient(nb, timeout=600, kernel_name="python3", record_timing=False,
+                            extra_arguments=["--IPKernelApp.log_level=40"],
+                            resources={"metadata": {"path": str(path.parent)}})
+    with client.setup_kernel():
+        for i, cell in enumerate(nb.cells):
+            if cell.cell_type != "code" or skipped(cell):
+                continue
+            try:
+                client.execute_cell(cell, i)
+            except CellExecutionError as e:
+                raise ChapterError(f"{path.name}, cell {i} ({cell.id})\n{ANSI.sub('', str(e))}") from None
+            for out in cell.outputs:
+                if out.get("name") == "stderr":
+                    raise ChapterError(f"{path.name}, cell {i} ({cell.id}) wrote to stderr:\n{out.text}")
+    return nb
+
+
+def execute_to(path, target):
+    "Execute `path`, write the result to `target`, return the seconds it took."
+    start = time.perf_counter()
+    nb = execute(path)
+    part = target.with_suffix(".part")
+    nbformat.write(nb, part)
+    part.replace(target)
+    return time.perf_counter() - start
+
+
+def copy_sources():
+    "A fresh copy of nbs/ to execute in."
+    shutil.rmtree(COPY, ignore_errors=True)
+    shutil.copytree(NBS, COPY, symlinks=False,
+                    ignore=shutil.ignore_patterns("_proc", ".ipynb_checkpoints", "nbdev.yml"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("notebooks", nargs="*", type=Path, help="chapters to run (default: all)")
+    parser.add_argument("--write", action="store_true", help="store the outputs in nbs/ and clean them")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1),
+                        help="chapters that run at a time")
+    args = parser.parse_args()
+    sources = [p.resolve() for p in args.notebooks] or chapters(NBS)
+    if not args.write:
+        copy_sources()
+    targets = sources if args.write else [COPY / p.name for p in sources]
+    # each kernel gets its share of the cores, so that two chapters do not fight over them
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // args.workers)))
+    start, failed = time.perf_counter(), False
+    with ProcessPoolExecutor(args.workers) as pool:
+        pairs = zip(sources if args.write else targets, targets, strict=True)
+        jobs = [pool.submit(execute_to, source, target) for source, target in pairs]
+        for number, (source, job) in enumerate(zip(sources, jobs, strict=True), 1):
+            try:
+                print(f"[{number}/{len(jobs)}] {source.name:32} {job.result():6.1f} s", flush=True)
+            except ChapterError as e:
+                failed = True
+                print(f"[{number}/{len(jobs)}] {e}", file=sys.stderr, flush=True)
+                for other in jobs:
+                    other.cancel()
+                break
+    if failed:
+        sys.exit(1)
+    if args.write:
+        for source in sources:
+            clean = [Path(sys.executable).parent / "nbdev_clean", "--fname", source]
+            subprocess.run(clean, check=True, cwd=ROOT)
+    print(f"executed {len(jobs)} chapters in {time.perf_counter() - start:.1f} s")
+
+
+if __name__ == "__main__":
+    main()
