@@ -125,7 +125,7 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
         writer = myst.MystWriter(book, name, structure.url, api)
         nb, places[page_of(name)] = myst.convert(nb, writer, page_links(name, structure))
         if page_of(name) == "index":
-            nb["cells"].append(mark_cell(toctrees(structure)))
+            nb["cells"].append(mark_cell(toctrees(structure)) | {"id": "sidebar"})
         text = json.dumps(nb, ensure_ascii=False)
         (source / f"{page_of(name)}.ipynb").write_text(text, encoding="utf-8")
     (source / "references.md").write_text("# References\n\n```{bibliography}\n```\n")
@@ -136,8 +136,8 @@ def page_links(name: str, structure: Structure) -> str:
     "HTML of what a reader can do with a page."
     links = [f'<a href="{NOTEBOOKS}/{name}" download>Download this notebook</a>']
     if structure.repo:
-        folder = f"{structure.folder}/" if structure.folder else ""
-        url = f"{structure.repo}/blob/{structure.branch}/{folder}{name}"
+        url = "/".join(part for part in (structure.repo, "blob", structure.branch,
+                                         structure.folder, name) if part)
         links.append(f'<a href="{url}">View its source</a>')
     return f'<p class="book-links">{" · ".join(links)}</p>'
 
@@ -172,7 +172,8 @@ def sphinx_settings(config, structure: Structure, source: Path) -> dict:
         "copyright": config.copyright, "html_theme": "sphinx_book_theme",
         "html_theme_options": theme, "html_static_path": [str(source / "styles.css")],
         "html_css_files": ["styles.css"], "html_copy_source": False,
-        "html_show_sourcelink": False, "html_show_sphinx": False, "root_doc": "index",
+        "html_show_sourcelink": False, "html_show_sphinx": False, "html_use_index": False,
+        "root_doc": "index",
         "nb_execution_mode": "off",
         "nb_render_markdown_format": "myst", "bibtex_bibfiles": [str(source / "references.bib")],
         "bibtex_reference_style": "author_year", "bibtex_default_style": "plain",
@@ -232,7 +233,7 @@ def build(nbs: Path | None, out: Path | None) -> Path:
     sys.path.insert(0, str(config.config_path))  # nbdev imports the library that it documents
     nbs, out = nbs or config.nbs_path, out or config.doc_path
     structure = Structure(config.config_path / "_quarto.yml")
-    book = Book(nbs).check_or_raise()
+    book = Book(nbs, config.config_path).check_or_raise()
     structure.check(book)
     if shutil.which("quarto"):
         render_with_quarto(nbs, out, config)
