@@ -6,8 +6,8 @@
 __all__ = ['kron', 'kron_apply', 'kron_sum', 'kron_sum_apply']
 
 # %% ../nbs/02_kronecker.ipynb #e9e33273
+from collections.abc import Sequence
 from functools import reduce
-from typing import List, Sequence
 
 import torch
 from torch import Tensor
@@ -55,21 +55,23 @@ def _fit(
     x: Tensor,               # (*batch, n_1, …, n_k, d)
     transpose: bool,         # use the transposed factors?
     square: bool = False,    # must each factor be square?
-) -> List[Tensor]:           # the factors as they multiply, (*batch, m_i, n_i)
+) -> list[Tensor]:           # the factors as they multiply, (*batch, m_i, n_i)
     "The factors, transposed if asked, or an error if they do not fit the modes of `x`."
     _check_factors(name, mats, square)
     k = len(mats)
     if x.ndim < k + 1:
         raise ValueError(f"{name}: {k} factors need x of shape (*batch, n_1, …, n_{k}, d), but x has "
                          f"shape {tuple(x.shape)}; a tensor without features becomes one by x[..., None]")
-    if transpose: mats = [A.mT for A in mats]
+    if transpose:
+        mats = [A.mT for A in mats]
     for i, (A, n) in enumerate(zip(mats, x.shape[-k - 1:-1])):
         if A.shape[-1] != n:
             which = f"factor {i}, transposed," if transpose else f"factor {i}"
             hint = f"; try transpose={not transpose}" if A.shape[-2] == n else ""
             raise ValueError(f"{name}: mode {i} of x has size {n}, but {which} is {tuple(A.shape)} "
                              f"and needs size {A.shape[-1]} there{hint}")
-    try: torch.broadcast_shapes(x.shape[:-k - 1], *(A.shape[:-2] for A in mats))
+    try:
+        torch.broadcast_shapes(x.shape[:-k - 1], *(A.shape[:-2] for A in mats))
     except RuntimeError:
         raise ValueError(f"{name}: batch {tuple(x.shape[:-k - 1])} of x does not broadcast with the "
                          f"batches {[tuple(A.shape[:-2]) for A in mats]} of the factors") from None
@@ -105,7 +107,8 @@ def _kron_apply_batched(
     sizes_in, sizes_out = ([A.shape[a] for A in reversed(mats)] for a in (-1, -2))
     order = [k - 1 - m for m in contraction_order(sizes_in, sizes_out)]
     y = x.permute(*range(b), b + k, *(b + m for m in reversed(order)))      # (*batch, d, …)
-    for m in order: y = _last_to_front(mats[m], y, b)                       # (*batch, …, d)
+    for m in order:
+        y = _last_to_front(mats[m], y, b)                                   # (*batch, …, d)
     place = list(reversed(order))
     return y.permute(*range(b), *(b + place.index(m) for m in range(k)), b + k)
 
@@ -146,7 +149,8 @@ def _one_mode(
     batch: int,  # number of batch dimensions of `x`
 ) -> Tensor:     # like `x`
     "One mode product with one matrix or with a batch of matrices."
-    if A.ndim == 2: return mode_dot(x, A, mode)
+    if A.ndim == 2:
+        return mode_dot(x, A, mode)
     return _last_to_front(A, x.movedim(mode, -1), batch).movedim(batch, mode)
 
 # %% ../nbs/02_kronecker.ipynb #923e05fc
