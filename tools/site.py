@@ -32,7 +32,8 @@ from crossref import (  # noqa: E402
     page_of,
 )
 
-QUARTO_COMPLAINTS = re.compile(r"Unable to resolve (crossref|link)|Citeproc: citation .* not found")
+QUARTO_COMPLAINTS = re.compile(
+    rf"Unable to resolve (crossref|link target: (?!{NOTEBOOKS}/))|Citeproc: citation .* not found")
 
 
 class Structure:
