@@ -10,19 +10,15 @@ __all__ = ['CP', 'cp_to_tensor', 'cp', 'Tucker', 'tucker_to_tensor', 'tucker', '
 import math
 import warnings
 from contextlib import contextmanager
-from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .kronecker import kron
 from .tensor import multi_mode_dot
 
 # %% ../nbs/03_factorization.ipynb #7a1575fe
-def _kron(*mats):
-    return reduce(torch.kron, mats)
-
-
 @contextmanager
 def _tensorly(name: str):
     "TensorLy on PyTorch for the length of one call, whatever backend the user has chosen."
@@ -191,7 +187,7 @@ def kron_terms_to_matrix(
     "Add up the Kronecker products of `terms`."
     if len(terms) == 0:
         raise ValueError("kron_terms_to_matrix: needs at least one term to know the size, and got none")
-    return sum(_kron(*factors) for factors in terms)
+    return sum(kron(*factors) for factors in terms)
 
 # %% ../nbs/03_factorization.ipynb #50242c01
 def nearest_kron(

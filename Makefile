@@ -1,0 +1,30 @@
+# Each recipe is a thin line over a command that can be typed by hand; the README lists them.
+PYTHON ?= python3
+PORT ?= 8000
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: book test lab serve clean
+
+book: $(READY)  ## execute every chapter and render the site into _docs
+	$(BIN)/python tools/steps.py book
+
+test: $(READY)  ## everything that decides whether the project is sound
+	$(BIN)/python tools/steps.py test
+
+lab: $(READY)  ## JupyterLab on the chapters
+	$(BIN)/jupyter lab --notebook-dir=nbs
+
+serve:  ## read the site that `make book` rendered
+	@test -f _docs/index.html || { echo "no site in _docs yet: run 'make book' first"; exit 1; }
+	@echo "http://localhost:$(PORT)  (end with Ctrl-C)"
+	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _docs
+
+clean:  ## remove what was built; the sources stay
+	rm -rf .venv _docs _proc _build *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*
+
+$(READY): settings.ini setup.py constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 …")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,5 @@
+"""Set-up shared by all tests."""
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tools")]

@@ -1,0 +1,117 @@
+"""Every chapter keeps the form of the book, and its cells hold for the exported module as well."""
+import importlib
+import json
+import re
+import warnings
+
+import matplotlib
+import matplotlib.pyplot as plt
+import nbformat
+import pytest
+import yaml
+from chapters import NBS, ROOT, all_chapters, options, runs
+
+matplotlib.use("agg")
+CHAPTERS = all_chapters()
+chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.path.stem)
+CHECK = re.compile(r"\b(assert\b|test_\w+\(|expect_fail\(|gradcheck\(|check_\w+\()")
+
+
+@pytest.mark.parametrize("chapter", [c for c in CHAPTERS if c.module], ids=lambda c: c.path.stem)
+def test_cells_hold_for_the_module(chapter, monkeypatch):
+    "The chapter's own tests, run on the functions of the exported module instead of the notebook's."
+    module = importlib.import_module(f"hot_nbdev.{chapter.module}")
+    space = {**vars(module), "__name__": "__main__"}
+    monkeypatch.chdir(NBS)
+    for cell in chapter.lessons():
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")
+            exec(compile(cell.source, f"{chapter.path.name}:{cell.id}", "exec"), space)
+        plt.close("all")
+    for name in chapter.public_names():
+        assert getattr(module, name).__module__ == module.__name__
+
+
+@chapter
+def test_begins_with_title_and_subtitle(chapter):
+    assert re.fullmatch(r"# \S.*\n\n> \S.*\.", chapter.cells[0].source)
+
+
+@chapter
+def test_ends_with_what_a_reader_takes_along(chapter):
+    headings = chapter.headings()
+    for title in ["Things to remember", "Exercises", "What the papers say", "Further reading"]:
+        assert title in headings, f"{chapter.path.name} has no section '{title}'"
+    exercises = [h for h in headings if h.startswith("Exercise: ")]
+    solutions = [c for c in chapter.code if 'code-summary: "Solution"' in options(c)]
+    assert len(exercises) >= 4
+    assert len(solutions) == len(exercises)
+    for cell in solutions:      # a solution is checked by the cell that holds it
+        assert re.search(r"^check_\w+\(", cell.source, re.M)
+
+
+@chapter
+def test_links_to_the_conventions(chapter):
+    assert chapter.path.name.startswith("00_") or "(00_notation.ipynb" in chapter.text
+
+
+@chapter
+def test_every_exported_name_is_shown_and_tested(chapter):
+    lessons = "\n".join(c.source for c in chapter.lessons())
+    tested = "\n".join(c.source for c in chapter.lessons() if CHECK.search(c.source))
+    for name in chapter.public_names():
+        assert re.search(rf"\b{name}\b", lessons), f"{name} is shown in no cell"
+        assert re.search(rf"\b{name}\b", tested), f"{name} is in no cell that tests"
+
+
+@chapter
+def test_figures_have_label_caption_and_alt_text(chapter):
+    for cell in chapter.code:
+        if "plt.show(" in cell.source or any("image/png" in o.get("data", {}) for o in cell.outputs):
+            keys = {o.split(":")[0] for o in options(cell)}
+            assert {"label", "fig-cap", "fig-alt"} <= keys, f"{chapter.path.name}, cell {cell.id}"
+
+
+@chapter
+def test_stored_outputs_are_complete_and_clean(chapter):
+    for cell in chapter.code:
+        text = json.dumps(cell.outputs)
+        assert not re.search(r"(/root/|/home/|/tmp/|/Users/|C:\\\\)", text), f"a path in cell {cell.id}"
+        assert not any(o.get("name") == "stderr" or o.output_type == "error" for o in cell.outputs)
+        assert "<Figure size" not in text or "image/png" in text
+        if runs(cell) and "plt.show(" in cell.source and "def " not in cell.source:
+            assert "image/png" in text, f"{chapter.path.name}, cell {cell.id} has no stored figure"
+
+
+def sidebar(entries):
+    for entry in entries:
+        yield from sidebar(entry["contents"]) if "section" in entry else [entry]
+
+
+def test_the_site_lists_every_chapter_with_its_number_and_title():
+    site = yaml.safe_load((ROOT / "_quarto.yml").read_text())["website"]
+    listed = {e["href"]: e["text"] for e in sidebar(site["sidebar"]["contents"])}
+    expected = {"index.ipynb": listed["index.ipynb"]}
+    for c in CHAPTERS:
+        number = int(c.path.name[:2])
+        expected[c.path.name] = f"{number} {re.match(r'# (.*)', c.cells[0].source)[1]}"
+    assert listed == expected
+
+
+def test_title_and_links_of_the_site_are_those_of_the_package():
+    from nbdev.config import get_config
+    cfg, site = get_config(path=ROOT), yaml.safe_load((ROOT / "_quarto.yml").read_text())["website"]
+    assert site["title"] == cfg.title
+    assert site["repo-url"] == cfg.git_url
+    assert site["site-url"] == cfg.doc_host + cfg.doc_baseurl
+
+
+def test_every_module_comes_from_a_chapter():
+    modules = {p.stem for p in (ROOT / "hot_nbdev").glob("*.py")} - {"__init__", "_modidx"}
+    assert modules == {c.module for c in CHAPTERS if c.module}
+
+
+def test_cell_ids_are_unique():
+    for path in NBS.glob("*.ipynb"):
+        ids = [c.id for c in nbformat.read(path, as_version=4).cells]
+        assert len(ids) == len(set(ids)), path.name

@@ -1,0 +1,69 @@
+"""The tools behind `make book` and `make test`: what they do when something is wrong."""
+import subprocess
+import sys
+
+import execute
+import nbformat
+import pytest
+import readme
+import steps
+import unchanged
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+
+def write(path, *cells):
+    nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells]), path)
+    return path
+
+
+def test_execute_fills_outputs(tmp_path):
+    source = write(tmp_path / "a.ipynb", "x = 6", "x * 7", "#| eval: false\nx = 1 / 0")
+    execute.execute_to(source, tmp_path / "b.ipynb")
+    cells = nbformat.read(tmp_path / "b.ipynb", as_version=4).cells
+    assert cells[1].outputs[0].data["text/plain"] == "42"
+    assert cells[2].outputs == []
+
+
+def test_execute_names_chapter_cell_and_error(tmp_path):
+    source = write(tmp_path / "09_broken.ipynb", "x = 1", "x / 0")
+    with pytest.raises(execute.ChapterError, match=r"(?s)09_broken.ipynb, cell 1 .*ZeroDivisionError"):
+        execute.execute(source)
+
+
+def test_execute_refuses_warnings(tmp_path):
+    source = write(tmp_path / "a.ipynb", "import warnings\nwarnings.warn('loud')")
+    with pytest.raises(execute.ChapterError, match=r"(?s)cell 0 .* wrote to stderr:.*loud"):
+        execute.execute(source)
+
+
+def test_readme_moves_links_and_drops_labels_and_hidden_cells(tmp_path, monkeypatch):
+    shown = new_code_cell("#| echo: true\n1 + 1", outputs=[nbformat.v4.new_output(
+        "execute_result", data={"text/plain": "2"}, execution_count=1)])
+    nb = new_notebook(cells=[
+        new_markdown_cell("# T\n\n> S.\n\n## Part {#sec-a}\n\n[one](01_a.ipynb), [two](../LICENSE), "
+                          "[three](https://example.org), [four](#part)"),
+        new_code_cell("#| hide\nsecret = 1"), shown])
+    nbformat.write(nb, tmp_path / "index.ipynb")
+    monkeypatch.setattr(readme, "INDEX", tmp_path / "index.ipynb")
+    text = readme.readme()
+    assert "[one](nbs/01_a.ipynb), [two](LICENSE), [three](https://example.org), [four](#part)" in text
+    assert "## Part\n" in text and "secret" not in text
+    assert text.endswith("```python\n1 + 1\n```\n\n```\n2\n```\n")
+
+
+def test_unchanged_lists_new_changed_and_removed_files(tmp_path):
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for name in ("same", "changed", "removed"):
+        (tmp_path / name).write_text(name)
+    edit = tmp_path / ".git" / "edit.py"
+    edit.write_text("from pathlib import Path\n"
+                    "Path('new').touch(); Path('changed').write_text('x'); Path('removed').unlink()")
+    found = unchanged.differences(tmp_path, [f"{sys.executable} {edit}"])
+    assert found == ["changed", "new", "removed"]
+
+
+def test_steps_stop_at_the_first_failure(capfd):
+    assert steps.run([("good", "true"), ("bad", "false"), ("never", "false")]) == 1
+    printed = capfd.readouterr()
+    assert "FAILED" in printed.err and "never" not in printed.out
+    assert steps.run([("good", "true")]) == 0

@@ -1,0 +1,64 @@
+"""The two recipes of the project, step by step, with the time that each step took.
+
+    python tools/steps.py book    export, execute every chapter, render the site into _docs
+    python tools/steps.py test    everything that decides whether the project is sound
+
+Each step is a command that can be typed by hand; it is printed before it runs. The first step that
+fails ends the run with its exit status.
+"""
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+
+BOOK = [
+    ("export the library", "nbdev_export"),
+    ("execute the chapters", "python tools/execute.py"),
+    ("render the site", "python tools/site.py --nbs _build/nbs"),
+]
+TEST = [
+    ("export and clean leave no difference", "python tools/unchanged.py nbdev_export nbdev_clean"),
+    ("README equals index.ipynb", "python tools/readme.py --check"),
+    ("lint", "ruff check nbs tools tests setup.py"),
+    ("test the chapters", "nbdev_test --n_workers 2"),
+    ("render the site", "python tools/site.py"),
+    ("test the library, the tools and the site",
+     "python -m pytest tests -q --cov=hot_nbdev --cov-report=term --cov-fail-under=95"),
+]
+
+
+def run(steps):
+    "Run the steps in turn; return the exit status of the first that fails, or 0."
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "MPLBACKEND": "agg"}
+    times = []
+    for title, command in steps:
+        print(f"\n== {title}: {command}", flush=True)
+        start = time.perf_counter()
+        status = subprocess.run(command.split(), cwd=ROOT, env=env).returncode
+        times.append((title, time.perf_counter() - start))
+        if status:
+            print(f"\nFAILED after {times[-1][1]:.1f} s: {title}\n  {command}", file=sys.stderr)
+            return status
+    print()
+    for title, seconds in [*times, ("all", sum(s for _, s in times))]:
+        print(f"{seconds:7.1f} s  {title}")
+    return 0
+
+
+def main():
+    recipes = {"book": BOOK, "test": TEST}
+    if len(sys.argv) != 2 or sys.argv[1] not in recipes:
+        sys.exit(__doc__)
+    status = run(recipes[sys.argv[1]])
+    if status == 0 and sys.argv[1] == "book":
+        print("\nThe book is in _docs. Read it with `make serve`, "
+              "or `python -m http.server --directory _docs`.")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()
