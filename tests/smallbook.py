@@ -1,0 +1,197 @@
+"""A small book that uses every construct of the grammar, written by the tests that need one."""
+
+import json
+from pathlib import Path
+
+PIXEL = ("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+         "rkJggg==")
+
+SETTINGS = """[DEFAULT]
+repo = smallbook
+lib_name = smallbook
+lib_path = smallbook
+version = 0.1.0
+min_python = 3.10
+license = apache2
+title = A small book
+description = Every construct once
+keywords = test
+author = The authors
+author_email = nobody@example.org
+copyright = 2026
+user = nobody
+branch = main
+git_url = https://github.com/nobody/smallbook
+doc_host = https://nobody.example.org
+doc_baseurl = /smallbook
+language = English
+status = 3
+audience = Developers
+nbs_path = nbs
+doc_path = _docs
+recursive = False
+custom_sidebar = True
+readme_nb = none.ipynb
+"""
+
+QUARTO = """project:
+  type: website
+  output-dir: _docs
+website:
+  title: "A small book"
+  description: "Every construct once."
+  site-url: https://nobody.example.org/smallbook
+  repo-url: https://github.com/nobody/smallbook
+  repo-branch: main
+  repo-subdir: nbs
+  sidebar:
+    contents:
+      - index.ipynb
+      - section: "Part I · Beginnings"
+        contents:
+          - href: 01_first.ipynb
+          - href: 02_second.ipynb
+            text: "2 Second, in short"
+bibliography: references.bib
+"""
+
+BIB = """@article{kolda2009,
+  title = {Tensor Decompositions and Applications},
+  author = {Kolda, Tamara G. and Bader, Brett W.},
+  journal = {SIAM Review},
+  year = {2009}
+}
+@misc{hot1,
+  title = {Higher Order Transformers},
+  author = {Omranpour, Soroush},
+  year = {2024}
+}
+"""
+
+INDEX = ["# A small book\n\n> Every construct once.", "Begin with [the first](01_first.ipynb)."]
+
+FIRST = [
+    "# First steps\n\n> What comes first.",
+    "After this chapter you know what a zebrafish is, and why $a<b$ and $b>c$ (see @sec-other).",
+    "## Statements {#sec-statements}",
+    """::: {#thm-main}
+## The main one, after [@kolda2009, section 2]
+Every matrix $A \\in [0,1)^{n}$ obeys @eq-norm of @def-second.
+
+- One.
+- Two.
+:::
+
+::: {.proof}
+By @lem-help, and by
+
+$$
+\\begin{aligned}
+x &= y \\\\
+  &= z.
+\\end{aligned}
+$$ {#eq-norm}
+:::
+
+::: {#lem-help}
+No title.
+:::
+
+::: {.proof}
+Obvious.
+:::""",
+    """::: {.callout-tip}
+## A tip
+Mind `@thm-main` and `a@b` and me@example.org.
+:::
+
+::: {.callout-note collapse="true"}
+## Folded, $x^2$
+Inside is a statement.
+
+::: {#rem-inner}
+Nested.
+:::
+:::
+
+::: {.callout-warning}
+Without a title.
+:::""",
+    """| size $n$ | cost |
+|---|---:|
+| 1 | $2$ |
+
+: Costs of `f`, see @thm-main {#tbl-cost}
+
+@kolda2009 [p. 3] and [see @hot1, chapter 2; @kolda2009] agree with @hot1.""",
+    '![A dot]' '(images/dot.png){#fig-dot fig-alt="One dot."}',
+    """#| label: fig-plot
+#| fig-cap: "A plot of $x$, cf. @fig-dot"
+#| fig-alt: "A line that rises."
+1 + 1""",
+]
+
+SECOND = [
+    "# Second steps\n\n> What comes: second.",
+    """As @thm-main, @tbl-cost, @fig-plot, @sec-statements show. @eq-norm holds.
+See [there](01_first.ipynb#lem-help), [chapter 1](01_first.ipynb) and
+[our function](02_second.ipynb#def-second).""",
+    "## Other things {#sec-other}",
+    "::: {#def-second}\nA *gnu* is a gnu.\n:::",
+    "::: {#exr-one}\n## Compute\n1. First.\n2. Second.\n:::",
+    '#| code-fold: true\n#| code-summary: "Solution"\nanswer = 42\nanswer',
+    "#| echo: false\n7",
+    "#| hide\nsecret = 1",
+]
+
+
+def cell(source: str, number: int, outputs=None) -> dict:
+    "A code cell where the source looks like code, else Markdown."
+    code = source.startswith("#|") or outputs is not None
+    made = {"cell_type": "code" if code else "markdown", "id": f"c{number}", "metadata": {},
+            "source": source}
+    return made | ({"execution_count": None, "outputs": outputs or []} if code else {})
+
+
+def notebook(sources: list) -> dict:
+    "A notebook of these cells; cells given as dictionaries stay as they are."
+    cells = [s if isinstance(s, dict) else cell(s, i) for i, s in enumerate(sources)]
+    kernel = {"display_name": "python3", "language": "python", "name": "python3"}
+    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def picture() -> list:
+    return [{"output_type": "display_data", "metadata": {}, "data": {"image/png": PIXEL}}]
+
+
+def text_output(text: str) -> list:
+    return [{"output_type": "execute_result", "metadata": {}, "execution_count": None,
+             "data": {"text/plain": text}}]
+
+
+def write_notebook(path: Path, sources: list) -> None:
+    path.write_text(json.dumps(notebook(sources)), encoding="utf-8")
+
+
+def write_nbs(nbs: Path, **chapters) -> Path:
+    "Notebooks and bibliography; chapters=… replaces what stands in a file of that name."
+    import base64
+
+    (nbs / "images").mkdir(parents=True, exist_ok=True)
+    (nbs / "images" / "dot.png").write_bytes(base64.b64decode(PIXEL))
+    (nbs / "references.bib").write_text(BIB, encoding="utf-8")
+    (nbs / "styles.css").write_text("", encoding="utf-8")
+    first = [*FIRST[:-1], cell(FIRST[-1], 90, picture())]
+    second = [*SECOND[:-3], cell(SECOND[-3], 91, text_output("42")), *SECOND[-2:]]
+    books = {"index": INDEX, "01_first": first, "02_second": second} | chapters
+    for name, sources in books.items():
+        write_notebook(nbs / f"{name}.ipynb", sources)
+    return nbs
+
+
+def write_project(root: Path, **chapters) -> Path:
+    "A whole project around the notebooks, as nbdev wants it."
+    (root / "settings.ini").write_text(SETTINGS, encoding="utf-8")
+    (root / "_quarto.yml").write_text(QUARTO, encoding="utf-8")
+    write_nbs(root / "nbs", **chapters)
+    return root

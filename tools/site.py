@@ -1,0 +1,261 @@
+"""Build the book's site: `python tools/site.py [--nbs DIR] [--out DIR]`.
+
+nbdev processes the notebooks (documentation of exported code, hidden cells). Quarto renders them
+where it is on PATH, Sphinx where it is not. Title, parts, chapters and links are read from
+_quarto.yml. Nothing is executed here, and a reference, link or citation that leads nowhere fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
+
+from crossref import (  # noqa: E402
+    NOTEBOOKS,
+    Book,
+    BookError,
+    QuartoWriter,
+    chapter_of,
+    copy_files,
+    mark_cell,
+    page_of,
+)
+
+QUARTO_COMPLAINTS = re.compile(r"Unable to resolve (crossref|link)|Citeproc: citation .* not found")
+
+
+class Structure:
+    """The site as _quarto.yml describes it."""
+
+    def __init__(self, path: Path):
+        site = yaml.safe_load(path.read_text(encoding="utf-8"))["website"]
+        self.title = site["title"]
+        self.description = site.get("description", "")
+        self.url = site.get("site-url", "").rstrip("/")
+        self.repo = site.get("repo-url", "").rstrip("/")
+        self.branch = site.get("repo-branch", "main")
+        self.folder = site.get("repo-subdir", "")
+        self.parts: list[tuple[str, list[tuple[str, str]]]] = []
+        for item in site["sidebar"]["contents"]:
+            if isinstance(item, dict) and "section" in item:
+                self.parts.append((item["section"], [self.page(i) for i in item["contents"]]))
+            else:
+                self.parts.append(("", [self.page(item)]))
+
+    @staticmethod
+    def page(item) -> tuple[str, str]:
+        "File name and, where it differs from the title, text of a page in the sidebar."
+        return (item, "") if isinstance(item, str) else (item["href"], item.get("text", ""))
+
+    @property
+    def pages(self) -> list[str]:
+        return [name for _, pages in self.parts for name, _ in pages]
+
+    def check(self, book: Book) -> None:
+        "Sidebar and notebooks name the same pages."
+        listed, there = set(self.pages), set(book.notebooks)
+        problems = [f"_quarto.yml lists {name}, which is not there" for name in listed - there]
+        problems += [f"{name} is missing in the sidebar of _quarto.yml" for name in there - listed]
+        if problems:
+            raise BookError("\n".join(sorted(problems)))
+
+
+def process(nbs: Path, proc: Path) -> None:
+    "nbdev's part; from scratch, since its cache keeps pages of notebooks that are gone."
+    from nbdev.serve import proc_nbs
+
+    shutil.rmtree(proc, ignore_errors=True)
+    proc_nbs(str(nbs), n_workers=2)
+
+
+def render_with_quarto(nbs: Path, out: Path, config) -> None:
+    "nbdev_docs, which renders in `_proc` and calls crossref.py there; its warnings count."
+    shutil.rmtree(config.config_path / "_proc", ignore_errors=True)
+    command = [str(Path(sys.executable).with_name("nbdev_docs")), "--path", str(nbs),
+               "--n_workers", "2"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                           encoding="utf-8", cwd=config.config_path)
+    complaints = []
+    for line in run.stdout:
+        print(line, end="")
+        if QUARTO_COMPLAINTS.search(line):
+            complaints.append(line.strip())
+    if run.wait() or complaints:
+        raise BookError("\n".join(["Quarto did not render the book", *complaints]))
+    if config.doc_path.resolve() != out.resolve():
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.move(config.doc_path, out)
+
+
+def render_with_sphinx(nbs: Path, out: Path, config, book: Book, structure: Structure) -> None:
+    "The same processed notebooks as MyST, rendered by Sphinx in _build, then put in place."
+    proc, build = config.config_path / "_proc", config.config_path / "_build" / "sphinx"
+    process(nbs, proc)
+    shutil.rmtree(build, ignore_errors=True)
+    source = build / "source"
+    pages = write_pages(proc, source, book, structure)
+    run_sphinx(build, sphinx_settings(config, structure, source), pages)
+    write_twins(proc, build / "html", book, structure)
+    shutil.rmtree(out, ignore_errors=True)
+    shutil.move(build / "html", out)
+
+
+def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> dict:
+    "Sources for Sphinx, one page for each notebook; returns where their cells come from."
+    import myst
+
+    processed = {name: json.loads((proc / name).read_text(encoding="utf-8"))
+                 for name in structure.pages}
+    api = frozenset(myst.anchor_of(entry, page_of(name))
+                    for name, nb in processed.items() for entry in myst.entries_in(nb))
+    copy_files(book.nbs, source)
+    places = {}
+    for name, nb in processed.items():
+        writer = myst.MystWriter(book, name, structure.url, api)
+        nb, places[page_of(name)] = myst.convert(nb, writer, page_links(name, structure))
+        if page_of(name) == "index":
+            nb["cells"].append(mark_cell(toctrees(structure)))
+        text = json.dumps(nb, ensure_ascii=False)
+        (source / f"{page_of(name)}.ipynb").write_text(text, encoding="utf-8")
+    (source / "references.md").write_text("# References\n\n```{bibliography}\n```\n")
+    return places
+
+
+def page_links(name: str, structure: Structure) -> str:
+    "HTML of what a reader can do with a page."
+    links = [f'<a href="{NOTEBOOKS}/{name}" download>Download this notebook</a>']
+    if structure.repo:
+        folder = f"{structure.folder}/" if structure.folder else ""
+        url = f"{structure.repo}/blob/{structure.branch}/{folder}{name}"
+        links.append(f'<a href="{url}">View its source</a>')
+    return f'<p class="book-links">{" · ".join(links)}</p>'
+
+
+def toctrees(structure: Structure) -> str:
+    "The sidebar: one table of contents for each part, and the references at the end."
+    parts = [*structure.parts, ("Back matter", [("references.md", "")])]
+    trees = [["```{toctree}", ":hidden:", *([f":caption: {caption}"] if caption else []), "",
+              *[entry_of(name, text) for name, text in pages], "```", ""]
+             for caption, pages in parts]
+    return "\n".join(line for tree in trees for line in tree)
+
+
+def entry_of(name: str, text: str) -> str:
+    page = "self" if page_of(name) == "index" else page_of(name)
+    return f"{text} <{page}>" if text else page
+
+
+def sphinx_settings(config, structure: Structure, source: Path) -> dict:
+    theme = {
+        "repository_url": structure.repo, "repository_branch": structure.branch,
+        "path_to_docs": structure.folder, "use_repository_button": bool(structure.repo),
+        "use_issues_button": bool(structure.repo), "use_download_button": False,
+        "use_fullscreen_button": False, "show_toc_level": 2, "show_navbar_depth": 1,
+        "logo": {"text": structure.title}, "navigation_with_keys": False,
+        "pygments_light_style": "a11y-light", "pygments_dark_style": "a11y-dark",
+        "toc_title": "On this page",
+    }
+    return {
+        "extensions": ["myst_nb", "sphinxcontrib.bibtex", "sphinx-mathjax-offline", "booksphinx"],
+        "project": structure.title, "html_title": structure.title, "author": config.author,
+        "copyright": config.copyright, "html_theme": "sphinx_book_theme",
+        "html_theme_options": theme, "html_static_path": [str(source / "styles.css")],
+        "html_css_files": ["styles.css"], "html_copy_source": False,
+        "html_show_sourcelink": False, "html_show_sphinx": False, "root_doc": "index",
+        "nb_execution_mode": "off",
+        "nb_render_markdown_format": "myst", "bibtex_bibfiles": [str(source / "references.bib")],
+        "bibtex_reference_style": "author_year", "bibtex_default_style": "plain",
+        "myst_enable_extensions": ["attrs_inline", "colon_fence", "dollarmath", "smartquotes",
+                                   "replacements", "strikethrough"],
+        "myst_dmath_allow_space": False, "myst_dmath_allow_digits": False,
+        "suppress_warnings": ["myst.header", "config.cache"], "numfig": False,
+    }
+
+
+def run_sphinx(build: Path, settings: dict, places: dict) -> None:
+    "Run Sphinx; its warnings are problems of the book, told in terms of the notebooks."
+    from sphinx.application import Sphinx
+    from sphinx.util.docutils import docutils_namespace, patch_docutils
+
+    warnings = io.StringIO()
+    with patch_docutils(), docutils_namespace():
+        app = Sphinx(str(build / "source"), None, str(build / "html"), str(build / "doctrees"),
+                     "html", confoverrides=settings, status=None, warning=warnings)
+        app.build()
+    text = re.sub(r"\x1b\[[\d;]*m", "", warnings.getvalue())
+    if text or app.statuscode:
+        raise BookError("\n".join(in_source(line, build / "source", places)
+                                  for line in text.splitlines()))
+
+
+def in_source(line: str, source: Path, places: dict) -> str:
+    "A warning of Sphinx with the notebook and cell in place of its own file and line."
+    match = re.match(rf"{re.escape(str(source))}/([\w-]+)\.ipynb:(\d+): (.*)", line)
+    if not match or match[1] not in places:
+        return line.replace(f"{source}/", "")
+    cell, at = divmod(int(match[2]), 10000)
+    cells = places[match[1]]
+    return f"{cells[min(max(cell - 1, 0), len(cells) - 1)]}, near line {at}: {match[3]}"
+
+
+def write_twins(proc: Path, html: Path, book: Book, structure: Structure) -> None:
+    "Each page as Markdown beside it, as Quarto writes them, and llms.txt, which lists them."
+    import myst
+
+    lines = [f"# {structure.title}", "", f"> {structure.description}", ""]
+    for name in structure.pages:
+        nb = json.loads((proc / name).read_text(encoding="utf-8"))
+        title = f"{chapter_of(name)} {book.titles[name]}".strip()
+        text = myst.twin(nb, QuartoWriter(book, name), title)
+        (html / f"{page_of(name)}.html.md").write_text(text, encoding="utf-8")
+        about = myst.front_matter(nb).get("description", "")
+        lines.append(f"- [{title}]({structure.url}/{page_of(name)}.html.md): {about}")
+    (html / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def build(nbs: Path | None, out: Path | None) -> Path:
+    "Build the site of the project in the current directory; returns where it lies."
+    from nbdev.config import get_config
+
+    config = get_config()
+    sys.path.insert(0, str(config.config_path))  # nbdev imports the library that it documents
+    nbs, out = nbs or config.nbs_path, out or config.doc_path
+    structure = Structure(config.config_path / "_quarto.yml")
+    book = Book(nbs).check_or_raise()
+    structure.check(book)
+    if shutil.which("quarto"):
+        render_with_quarto(nbs, out, config)
+    else:
+        render_with_sphinx(nbs, out, config, book, structure)
+    (out / NOTEBOOKS).mkdir(exist_ok=True)
+    for name in structure.pages:
+        shutil.copy2(nbs / name, out / NOTEBOOKS / name)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Build the book's site.")
+    parser.add_argument("--nbs", type=Path, help="folder of notebooks (default: as in settings.ini)")
+    parser.add_argument("--out", type=Path, help="folder for the site (default: as in settings.ini)")
+    options = parser.parse_args()
+    try:
+        out = build(options.nbs, options.out)
+    except BookError as error:
+        sys.exit(f"The site was not built:\n{error}")
+    print(f"The site is in {out}: open {out / 'index.html'}, or serve it with\n"
+          f"  python -m http.server --directory {out}")
+
+
+if __name__ == "__main__":
+    main()
