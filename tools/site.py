@@ -119,8 +119,7 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
 
     processed = {name: json.loads((proc / name).read_text(encoding="utf-8"))
                  for name in structure.pages}
-    api = frozenset(myst.anchor_of(entry, page_of(name))
-                    for name, nb in processed.items() for entry in myst.entries_in(nb))
+    api = myst.Api(processed)
     copy_files(book.nbs, source)
     places = {}
     for name, nb in processed.items():
