@@ -162,6 +162,13 @@ def test_all_mistakes_are_told_at_once(tmp_path):
         "index.ipynb, cell 3", "index.ipynb, cell 2", "index.ipynb, cell 4"]
 
 
+def test_figures_without_pictures_are_a_mistake(tmp_path):
+    figure = "#| label: fig-a\n#| fig-cap: A\n#| fig-alt: a\nplot()"
+    smallbook.write_nbs(tmp_path / "nbs", index=["# A", figure])
+    with pytest.raises(crossref.BookError, match="cell 2, line 1: this figure's cell holds no picture"):
+        crossref.Book(tmp_path / "nbs").check_or_raise()
+
+
 def test_pictures_without_alternative_text_are_a_mistake(tmp_path):
     picture = smallbook.cell("plot()", 9, smallbook.picture())
     smallbook.write_nbs(tmp_path / "nbs", index=["# A", picture])

@@ -12,7 +12,9 @@ SITE = "https://nobody.example.org/smallbook"
 def writer(tmp_path_factory):
     root = smallbook.write_project(tmp_path_factory.mktemp("book"))
     book = crossref.Book(root / "nbs").check_or_raise()
-    return myst.MystWriter(book, "01_first.ipynb", SITE, frozenset(["second.html#kron_of"]))
+    documented = smallbook.cell("show_doc(kron_of)", 1, [{"data": {"text/markdown": [ENTRY]}}])
+    api = myst.Api({"02_second.ipynb": {"cells": [documented]}, "01_first.ipynb": {"cells": [documented]}})
+    return myst.MystWriter(book, "01_first.ipynb", SITE, api)
 
 
 @pytest.mark.parametrize("source, expected", [
@@ -87,11 +89,18 @@ def test_options_of_cells(writer, source, tags, settings):
 def test_documented_symbols_become_text_with_an_anchor(writer):
     made = code(writer, "show_doc(kron_of)", [{"data": {"text/markdown": [ENTRY]}}])
     assert made["cell_type"] == "markdown"
-    assert made["source"].startswith("(kron_of)=\n### `kron_of`\n")
+    assert made["source"].startswith("(first-kron_of)=\n\n### `kron_of`\n")
     assert "[source](https://example.org/k.py#L3){.api-source}" in made["source"]
     assert "```python\nkron_of(*mats, mode=None, plain=3)\n```" in made["source"]
     assert "| `mode` | `int` or `None` | `None` |  |" in made["source"]
-    assert myst.anchor_of(crossref.Entry.parse(ENTRY), "second") == "second.html#kron_of"
+
+
+def test_labels_of_symbols_differ_even_where_only_the_case_does():
+    api = myst.Api({})
+    for page, name in (("one", "CP"), ("one", "cp"), ("two", "cp")):
+        api.add(page, name)
+    assert list(api.labels.values()) == ["cp", "one-cp", "two-cp"]
+    assert api.links == {"one.html#cp": "cp", "two.html#cp": "two-cp"}
 
 
 def test_pages_begin_with_number_title_and_links(writer):

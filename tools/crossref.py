@@ -577,6 +577,8 @@ class Book:
                      for kind in out.get("data", {}))
         if "label" in options and not options.get("fig-cap"):
             raise Problem(1, "a figure with a label needs a fig-cap")
+        if "label" in options and not images:
+            raise Problem(1, "this figure's cell holds no picture: execute the notebook and save it")
         if (images or "fig-cap" in options) and not options.get("fig-alt"):
             raise Problem(1, "a figure needs a fig-alt, which says what is seen")
         if "fig-cap" in options:

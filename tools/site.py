@@ -32,7 +32,8 @@ from crossref import (  # noqa: E402
     page_of,
 )
 
-QUARTO_COMPLAINTS = re.compile(r"Unable to resolve (crossref|link)|Citeproc: citation .* not found")
+QUARTO_COMPLAINTS = re.compile(
+    rf"Unable to resolve (crossref|link target: (?!{NOTEBOOKS}/))|Citeproc: citation .* not found")
 
 
 class Structure:
@@ -118,8 +119,7 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
 
     processed = {name: json.loads((proc / name).read_text(encoding="utf-8"))
                  for name in structure.pages}
-    api = frozenset(myst.anchor_of(entry, page_of(name))
-                    for name, nb in processed.items() for entry in myst.entries_in(nb))
+    api = myst.Api(processed)
     copy_files(book.nbs, source)
     places = {}
     for name, nb in processed.items():
