@@ -33,7 +33,7 @@ TEST = [
 
 def run(steps):
     "Run the steps in turn; return the exit status of the first that fails, or 0."
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "MPLBACKEND": "agg"}
+    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     times = []
     for title, command in steps:
         print(f"\n== {title}: {command}", flush=True)
