@@ -73,13 +73,15 @@ def execute_to(path, target):
 
 def printed(cell):
     "What a code cell shows as text."
-    return ["".join(o.get("text") or o.get("data", {}).get("text/plain", "")) for o in cell.get("outputs", [])]
+    outputs = cell.get("outputs", [])
+    return ["".join(o.get("text") or o.get("data", {}).get("text/plain", "")) for o in outputs]
 
 
 def outdated(stored, fresh):
     "Numbers of the cells whose stored text differs from that of a fresh run."
     pairs = zip(*(nbformat.read(p, as_version=4).cells for p in (stored, fresh)), strict=True)
-    return [i for i, (old, new) in enumerate(pairs) if new.cell_type == "code" and printed(old) != printed(new)]
+    return [i for i, (old, new) in enumerate(pairs)
+            if new.cell_type == "code" and printed(old) != printed(new)]
 
 
 def copy_sources():

@@ -3,7 +3,9 @@
     python tools/steps.py book    export, execute every chapter, render the site into _docs
     python tools/steps.py test    everything that decides whether the project is sound
 
-With --record the times are also written to results/recipes.csv, with versions and cores. Each step is a command that can be typed by hand; it is printed before it runs. The first step that
+With --record the times are also written to results/recipes.csv, with versions and cores.
+
+Each step is a command that can be typed by hand; it is printed before it runs. The first step that
 fails ends the run with its exit status.
 """
 import csv
@@ -43,7 +45,7 @@ def record(recipe, times):
     rows = [r for r in rows if r[0] != recipe] + [[recipe, t, f"{s:.0f}", *where] for t, s in times]
     path.parent.mkdir(exist_ok=True)
     with path.open("w", newline="") as f:
-        csv.writer(f).writerows([head, *sorted(rows, key=lambda r: r[0])])
+        csv.writer(f, lineterminator="\n").writerows([head, *sorted(rows, key=lambda r: r[0])])
 
 
 def run(steps, recipe=None):
