@@ -22,8 +22,8 @@ def softmax_map(
     scale: float | Tensor | None = None,  # factor of the scores; default 1/√d
 ) -> Tensor:                         # map, (…, N, N'), in float32 or higher
     "Row-stochastic map Softmax(q kᵀ · scale); a row that may see nothing is zero."
-    scores = (q @ k.mT).to(torch.promote_types(q.dtype, torch.float32))
-    scores = scores * (q.shape[-1] ** -0.5 if scale is None else scale)
+    q, k = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k))
+    scores = (q @ k.mT).to(q.dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if allowed is None: return scores.softmax(-1)
     some = allowed.any(-1, keepdim=True)
     return scores.masked_fill(some & ~allowed, float("-inf")).softmax(-1).masked_fill(~some, 0.0)
@@ -116,7 +116,10 @@ class _Attention(nn.Module):
             if mask.ndim < k or mask.shape[m - k] != sizes[m]:
                 raise ValueError(f"{name}: mode {m} of x has size {sizes[m]}, so mask must be "
                                  f"(*batch, {', '.join(map(str, sizes))}), but is {tuple(mask.shape)}")
-        mask = mask.expand(*batch, *sizes).reshape(prod(batch), *sizes)
+        try: mask = mask.expand(*batch, *sizes).reshape(prod(batch), *sizes)
+        except RuntimeError:
+            raise ValueError(f"{name}: mask {tuple(mask.shape)} does not broadcast to the batch {tuple(batch)} "
+                             "of x; give it the batch axes of x, or none") from None
         return x.masked_fill(~mask[..., None], 0.0), mask
 
     def _leave(self, t: Tensor, shape) -> Tensor:
@@ -127,9 +130,9 @@ class _Attention(nn.Module):
         "(B, *sizes, dim) to (B, heads, *sizes, dim / heads)."
         return t.unflatten(-1, (self.heads, self.dim // self.heads)).movedim(-2, 1)
 
-    def _features(self, t: Tensor, is_query: bool) -> Tensor:
-        "The feature map of the kernel, on vectors scaled by d^(-1/4)."
-        t = t * t.shape[-1] ** -0.25
+    def _features(self, t: Tensor, is_query: bool, factor=1) -> Tensor:
+        "The feature map of the kernel, at least in float32, on vectors scaled by d^(-1/4)."
+        t = t.to(torch.promote_types(t.dtype, torch.float32)) * factor * t.shape[-1] ** -0.25
         return self.kernel(t, is_query=is_query) if self.kernel_asks else self.kernel(t)
 
     def _drop(self, S: Tensor) -> Tensor:
@@ -200,7 +203,7 @@ class FullAttention(_Attention):
         axes = [2 + m for m in self.causal]
         front = [t.unflatten(2, sizes).movedim(axes, list(range(2, 2 + c))) for t in (q, k, v)]
         q, k, v = (t.unsqueeze(-2).flatten(2 + c, -2) for t in front)
-        y = linear_attention(q, k, v, c).reshape(front[2].shape)
+        y = linear_attention(q, k, v.to(q.dtype), c).to(v.dtype).reshape(front[2].shape)
         return y.movedim(list(range(2, 2 + c)), axes).flatten(2, -2)
 
     def forward(
@@ -262,18 +265,21 @@ def slice_sums(
     return found
 
 # %% ../nbs/07_kronecker_attention.ipynb #68e09906
+def _at_least_one(count):
+    return count.clamp(min=1) if isinstance(count, Tensor) else count
+
 def slice_means(
     x: Tensor,                   # (B, n1, …, nk, f)
     mask: Tensor | None = None,  # bool, (B, n1, …, nk)
     causal: Sequence[int] = (),  # modes along which nothing may look ahead, ascending
-) -> tuple:                      # for each mode: means, as in `slice_sums` but in the dtype of x; and counts, at least 1
+) -> tuple:                      # for each mode: means, as in `slice_sums` but in the dtype of x; and counts
     "Means over the valid positions of each slice, and how many those are."
     sizes, more = x.shape[1:-1], torch.promote_types(x.dtype, torch.float32)
     if mask is None and not causal: counts = [prod(sizes) // n for n in sizes]
     else:
         ones = x.new_ones(1, *sizes) if mask is None else mask
         counts = slice_sums(ones[..., None].to(more), causal)
-    means = [(s / (c if mask is None else c.clamp(min=1))).to(x.dtype) for s, c in zip(slice_sums(x, causal), counts)]
+    means = [(s / _at_least_one(c)).to(x.dtype) for s, c in zip(slice_sums(x, causal), counts)]
     return means, counts
 
 # %% ../nbs/07_kronecker_attention.ipynb #43c55929
@@ -381,7 +387,7 @@ class KroneckerAttention(_Attention):
     def _maps(self, x: Tensor, mask: Tensor | None) -> list:
         "The map of each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m)."
         means, counts = slice_means(x, mask, self.causal)
-        factors = [c ** dict(mean=0, rsqrt=0.5, sum=1)[self.pool] for c in counts]
+        factors = [_at_least_one(c) ** dict(mean=0, rsqrt=0.5, sum=1)[self.pool] for c in counts]
         queries = self._project(self.to_q, self.norm_q, means, factors)
         keys = self._project(self.to_k, self.norm_k, means, factors)
         if self.qk_norm: factors = [1] * self.order
@@ -391,7 +397,7 @@ class KroneckerAttention(_Attention):
         "Pooled queries or keys, over the factor of the pooling: (B, heads, *n_c, n_m, dim / heads) for each mode."
         layers = [project] * self.order if self.shared else project
         if self.shared:
-            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1)).split([p[0, ..., 0].numel() for p in means], 1)
+            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1)).split([prod(p.shape[1:-1]) for p in means], 1)
             found = [t.unflatten(1, p.shape[1:-1]) for t, p in zip(rows, means)]
         else: found = [layer(p) for layer, p in zip(layers, means)]
         if self.project == "after" and self.pool != "mean" and layers[0].bias is not None:
@@ -408,7 +414,7 @@ class KroneckerAttention(_Attention):
             allowed = taking.mT if allowed is None else taking.mT & allowed
         if isinstance(factor, Tensor): factor = factor.unsqueeze(1)
         if self.kernel is not None:
-            S = kernel_map(self._features(q * factor, True), self._features(k * factor, False), allowed)
+            S = kernel_map(self._features(q, True, factor), self._features(k, False, factor), allowed)
         else:
             both = factor * (factor.mT if isinstance(factor, Tensor) else factor)
             S = softmax_map(q, k, allowed, both * q.shape[-1] ** -0.5)
