@@ -23,7 +23,10 @@ def softmax_map(
 ) -> Tensor:                         # map, (…, N, N'), in float32 or higher
     "Row-stochastic map Softmax(q kᵀ · scale); a row that may see nothing is zero."
     q, k = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k))
-    scores = (q @ k.mT).to(q.dtype) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if allowed is None and k.shape[-2] < 16:            # short rows: faster as columns, by vector instructions
+        return ((k @ q.mT).to(q.dtype) * scale).softmax(-2).mT
+    scores = (q @ k.mT).to(q.dtype) * scale
     if allowed is None: return scores.softmax(-1)
     some = allowed.any(-1, keepdim=True)
     return scores.masked_fill(some & ~allowed, float("-inf")).softmax(-1).masked_fill(~some, 0.0)
@@ -232,7 +235,7 @@ class FullAttention(_Attention):
         return self.maps(x, mask)[0]
 
 # %% ../nbs/07_kronecker_attention.ipynb #da456a2b
-from .kronecker import kron_apply, kron_sum_apply
+from functools import reduce
 
 # %% ../nbs/07_kronecker_attention.ipynb #ccc45fa5
 def _marginals(
@@ -282,6 +285,34 @@ def slice_means(
     means = [(s / _at_least_one(c)).to(x.dtype) for s, c in zip(slice_sums(x, causal), counts)]
     return means, counts
 
+# %% ../nbs/07_kronecker_attention.ipynb #03085f6c
+def _last_to_front(
+    maps: Sequence[Tensor],  # for each mode: (B, heads, n'_m, n_m)
+    v: Tensor,               # (B, heads, n1, …, nk, f); cheapest if its memory holds f before the modes
+) -> Tensor:                 # (B, heads, n'_1, …, n'_k, f), contiguous
+    "Multiply the last mode and put it first, k times: no copies between, no map expanded."
+    B, heads, *_, f = v.shape
+    y = v.movedim(-1, 2)
+    for S in reversed(maps):
+        y = torch.bmm(S.flatten(0, 1), y.reshape(B * heads, -1, S.shape[-1]).mT)    # (B heads, n'_m, rest)
+    return y.view(B, heads, *(S.shape[-2] for S in maps), f)
+
+# %% ../nbs/07_kronecker_attention.ipynb #951dcf3f
+def _from_left(
+    S: Tensor,    # (B, heads, n', n)
+    v: Tensor,    # (B, heads, n1, …, nk, f)
+    mode: int,    # m, of size n
+) -> Tensor:      # like v, with size n' in mode m
+    "Multiply mode m with all that stands behind it as columns; a thin rest is made thick by a copy."
+    B, heads, *sizes, f = v.shape
+    before, after, (rows, n) = prod(sizes[:mode]), prod(sizes[mode + 1:]) * f, S.shape[-2:]
+    if mode == 0 or after >= 4 * n:
+        S = S.unsqueeze(2).expand(B, heads, before, rows, n).reshape(-1, rows, n)
+        return torch.bmm(S, v.reshape(-1, n, after)).view(B, heads, *sizes[:mode], rows, *sizes[mode + 1:], f)
+    t = v.movedim(2 + mode, 2)
+    y = torch.bmm(S.flatten(0, 1), t.reshape(B * heads, n, -1))
+    return y.view(B, heads, rows, *t.shape[3:]).movedim(2, 2 + mode)
+
 # %% ../nbs/07_kronecker_attention.ipynb #43c55929
 def _apply_mode(
     S: Tensor,               # (B, heads, *n_c of the other causal modes, n_m, n_m)
@@ -311,6 +342,21 @@ def _apply_causal(
     return y.reshape(t.shape).movedim(front, axes)
 
 # %% ../nbs/07_kronecker_attention.ipynb #b8292a7f
+def _product(
+    maps: Sequence[Tensor],  # as in `apply_maps`
+    v: Tensor,               # (B, heads, n1, …, nk, f)
+    causal: Sequence[int],   # causal modes
+) -> Tensor:                 # like v
+    "One mode after the other, causal modes first."
+    if not causal and not torch.is_grad_enabled(): return _last_to_front(maps, v)
+    if len(causal) > 1: v = _apply_causal(maps, v, causal)
+    elif causal: v = _apply_mode(maps[causal[0]], v, causal[0], causal)
+    for m in range(len(maps)):
+        if not causal: v = _from_left(maps[m], v, m)
+        elif m not in causal: v = _apply_mode(maps[m], v, m, causal)
+    return v
+
+# %% ../nbs/07_kronecker_attention.ipynb #3aa8856b
 def apply_maps(
     maps: Sequence[Tensor],      # for each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m)
     v: Tensor,                   # (B, heads, n1, …, nk, f)
@@ -319,14 +365,11 @@ def apply_maps(
 ) -> Tensor:                     # like v
     "Multiply `v` by the joint map, without forming it."
     maps = [S.to(v.dtype) for S in maps]
-    if not causal:
-        return kron_apply(maps, v) if combine == "product" else kron_sum_apply(maps, v) / len(maps)
-    if combine == "sum":
-        return sum(_apply_mode(S, v, m, causal) for m, S in enumerate(maps)) / len(maps)
-    v = _apply_mode(maps[causal[0]], v, causal[0], causal) if len(causal) == 1 else _apply_causal(maps, v, causal)
-    for m in range(len(maps)):
-        if m not in causal: v = _apply_mode(maps[m], v, m, causal)
-    return v
+    if combine == "product": return _product(maps, v, causal)
+    if not causal: v = v.contiguous()
+    terms = (_apply_mode(S / len(maps), v, m, causal) if causal else _from_left(S / len(maps), v, m)
+             for m, S in enumerate(maps))
+    return reduce(torch.add, terms)
 
 # %% ../nbs/07_kronecker_attention.ipynb #732a0001
 def _renormalize(
@@ -420,6 +463,17 @@ class KroneckerAttention(_Attention):
             S = softmax_map(q, k, allowed, both * q.shape[-1] ** -0.5)
         return S if mask is None else S.masked_fill(~taking, 0.0)
 
+    def _values(self, x: Tensor) -> Tensor:
+        "Values of all heads, (B, heads, n1, …, nk, f), laid out in memory as the plan of `_product` wants them."
+        plain = type(self.to_v) is nn.Linear and not self.to_v._forward_hooks and not self.to_v._forward_pre_hooks
+        if not plain or self.causal or self.combine == "sum" or torch.is_grad_enabled():
+            return self._split(self.to_v(x))
+        W, b = self.to_v.weight, self.to_v.bias
+        columns = x.flatten(1, -2).mT                                       # (B, dim, n)
+        if b is None: v = W @ columns
+        else: v = torch.baddbmm(b[:, None], W.expand(len(x), *W.shape), columns)
+        return v.view(len(x), self.heads, -1, *x.shape[1:-1]).movedim(2, -1)
+
     def _apply(self, maps: list, v: Tensor) -> Tensor:
         return apply_maps(maps, v, self.combine, self.causal)
 
@@ -431,7 +485,7 @@ class KroneckerAttention(_Attention):
     ) -> Tensor | tuple:             # like x; or that and the maps of the modes
         "Attend along every mode with the map of that mode."
         shape, (x, mask) = x.shape, self._enter(x, mask)
-        maps, v = self._maps(x, mask), self._split(self.to_v(x))
+        maps, v = self._maps(x, mask), self._values(x)
         if mask is not None: v = v.masked_fill(~mask[:, None, ..., None], 0.0)
         y = self._apply([self._drop(S) for S in maps], v)
         if mask is not None:
