@@ -24,10 +24,12 @@ def softmax_map(
     "Row-stochastic map Softmax(q kᵀ · scale); a row that may see nothing is zero."
     q, k = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if allowed is None and k.shape[-2] < 16:            # short rows: faster as columns, by vector instructions
+    if allowed is None and k.shape[-2] < 16:
+        # short rows: faster as columns, by vector instructions
         return ((k @ q.mT).to(q.dtype) * scale).softmax(-2).mT
     scores = (q @ k.mT).to(q.dtype) * scale
-    if allowed is None: return scores.softmax(-1)
+    if allowed is None:
+        return scores.softmax(-1)
     some = allowed.any(-1, keepdim=True)
     return scores.masked_fill(some & ~allowed, float("-inf")).softmax(-1).masked_fill(~some, 0.0)
 
@@ -51,7 +53,8 @@ class _Attention(nn.Module):
     def __init__(self, dim, heads, order, causal, qk_norm, kernel, rotary, dropout, bias, device, dtype):
         super().__init__()
         name, new = type(self).__name__, dict(device=device, dtype=dtype)
-        if order < 1: raise ValueError(f"{name}: order is {order}, but at least one mode is needed")
+        if order < 1:
+            raise ValueError(f"{name}: order is {order}, but at least one mode is needed")
         if dim % heads:
             raise ValueError(f"{name}: dim {dim} is not divisible by heads {heads}; "
                              "choose heads that divide dim")
@@ -84,7 +87,8 @@ class _Attention(nn.Module):
                              f"but is {tuple(x.shape)}; change order or dim, or move the features to the end")
         batch, sizes = x.shape[:-k - 1], x.shape[-k - 1:-1]
         x = x.reshape(prod(batch), *sizes, dim)
-        if mask is None: return x, None
+        if mask is None:
+            return x, None
         if mask.dtype != torch.bool:
             raise ValueError(f"{name}: mask must be bool, True where a position takes part, but is "
                              f"{mask.dtype}; write mask.bool()")
@@ -92,7 +96,8 @@ class _Attention(nn.Module):
             if mask.ndim < k or mask.shape[m - k] != sizes[m]:
                 raise ValueError(f"{name}: mode {m} of x has size {sizes[m]}, so mask must be "
                                  f"(*batch, {', '.join(map(str, sizes))}), but is {tuple(mask.shape)}")
-        try: mask = mask.expand(*batch, *sizes).reshape(prod(batch), *sizes)
+        try:
+            mask = mask.expand(*batch, *sizes).reshape(prod(batch), *sizes)
         except RuntimeError:
             raise ValueError(f"{name}: mask {tuple(mask.shape)} does not broadcast to the batch {tuple(batch)} "
                              "of x; give it the batch axes of x, or none") from None
@@ -150,7 +155,8 @@ class FullAttention(_Attention):
     def _allowed(self, sizes, mask, device) -> Tensor | None:
         "Which key a query may see, (B, 1, n or 1, n), or None for every key."
         allowed = no_later(sizes, self.causal, device)[None, None] if self.causal else None
-        if mask is None: return allowed
+        if mask is None:
+            return allowed
         keys = mask.flatten(1)[:, None, None]
         return keys if allowed is None else keys & allowed
 
@@ -158,15 +164,18 @@ class FullAttention(_Attention):
         "The joint map, (B, heads, n, n), with zero rows where the mask says no."
         q, k = (t.flatten(2, -2) for t in self._queries_keys(x))
         allowed = self._allowed(x.shape[1:-1], mask, x.device)
-        if self.kernel is None: S = softmax_map(q, k, allowed)
-        else: S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+        if self.kernel is None:
+            S = softmax_map(q, k, allowed)
+        else:
+            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
         return S if mask is None else S.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
 
     def _fused(self, x: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         "The map times `v`, (B, heads, n, d), by PyTorch's fused kernel."
         q, k = (t.flatten(2, -2) for t in self._queries_keys(x))
         allowed = self._allowed(x.shape[1:-1], mask, x.device)
-        if allowed is not None: allowed = allowed | ~allowed.any(-1, keepdim=True)
+        if allowed is not None:
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
         drop = self.dropout if self.training else 0.0
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, dropout_p=drop)
 
@@ -175,7 +184,8 @@ class FullAttention(_Attention):
         sizes, c = x.shape[1:-1], len(self.causal)
         q, k = (t.flatten(2, -2) for t in self._queries_keys(x))
         q, k = self._features(q, True), self._features(k, False)
-        if mask is not None: k = k.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
+        if mask is not None:
+            k = k.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
         axes = [2 + m for m in self.causal]
         front = [t.unflatten(2, sizes).movedim(axes, list(range(2, 2 + c))) for t in (q, k, v)]
         q, k, v = (t.unsqueeze(-2).flatten(2 + c, -2) for t in front)
@@ -192,9 +202,12 @@ class FullAttention(_Attention):
         shape, (x, mask) = x.shape, self._enter(x, mask)
         v = self._split(self.to_v(x)).flatten(2, -2)
         S = self._map(x, mask) if return_maps else None
-        if return_maps: y = self._drop(S).to(v.dtype) @ v
-        else: y = (self._fused if self.kernel is None else self._linear)(x, v, mask)
-        if mask is not None: y = y.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
+        if return_maps:
+            y = self._drop(S).to(v.dtype) @ v
+        else:
+            y = (self._fused if self.kernel is None else self._linear)(x, v, mask)
+        if mask is not None:
+            y = y.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
         y = self.to_out(y.transpose(1, 2).reshape(shape))
         return (y, [self._leave(S, shape)]) if return_maps else y
 
@@ -215,7 +228,8 @@ def kernel_map(
 ) -> Tensor:                         # map, (…, N, N')
     "Row-stochastic map with rows proportional to q kᵀ; a row whose weights are all zero stays zero."
     weights = q @ k.mT
-    if allowed is not None: weights = weights.masked_fill(~allowed, 0.0)
+    if allowed is not None:
+        weights = weights.masked_fill(~allowed, 0.0)
     total = weights.sum(-1, keepdim=True)
     return weights / total.masked_fill(total == 0, 1.0)
 
@@ -242,7 +256,8 @@ def _marginals(
     axes: list,   # axes of x, at least one
 ) -> list:        # for each of `axes`, x summed over the others, which stay with size 1
     "Sums over all of `axes` but one, half of them at a time, so that partial sums are shared."
-    if len(axes) == 1: return [x]
+    if len(axes) == 1:
+        return [x]
     left, right = axes[:len(axes) // 2], axes[len(axes) // 2:]
     more = torch.promote_types(x.dtype, torch.float32)
     return (_marginals(x.sum(right, keepdim=True, dtype=more), left)
@@ -261,7 +276,8 @@ def slice_sums(
     found = []
     for m in range(1, x.ndim - 1):
         t, others = sums.get(m, past), [c + 1 for c in causal if c + 1 != m]
-        for c in others: t = t.cumsum(c, dtype=more)
+        for c in others:
+            t = t.cumsum(c, dtype=more)
         shape = [len(x), *(x.shape[c] for c in others), x.shape[m], x.shape[-1]]
         found.append(t.movedim(m, -2).reshape(shape).to(more))
     return found
@@ -277,7 +293,8 @@ def slice_means(
 ) -> tuple:                      # for each mode: means, as in `slice_sums` but in the dtype of x; and counts
     "Means over the valid positions of each slice, and how many those are."
     sizes, more = x.shape[1:-1], torch.promote_types(x.dtype, torch.float32)
-    if mask is None and not causal: counts = [prod(sizes) // n for n in sizes]
+    if mask is None and not causal:
+        counts = [prod(sizes) // n for n in sizes]
     else:
         ones = x.new_ones(1, *sizes) if mask is None else mask
         counts = slice_sums(ones[..., None].to(more), causal)
@@ -323,7 +340,8 @@ def _apply_mode(
     axes = [2 + c for c in causal if c != mode] + [2 + mode]
     front = list(range(2, 2 + len(axes)))
     t = v.movedim(axes, front)
-    return (S @ t.flatten(len(axes) + 2)).reshape(t.shape).movedim(front, axes)
+    y = S @ t.flatten(len(axes) + 2)                                    # (B, heads, *n_c, n'_m, rest)
+    return y.reshape(*y.shape[:-1], *t.shape[len(axes) + 2:]).movedim(front, axes)
 
 def _apply_causal(
     maps: Sequence[Tensor],  # maps of all modes
@@ -341,34 +359,49 @@ def _apply_causal(
     return y.reshape(t.shape).movedim(front, axes)
 
 # %% ../nbs/07_kronecker_attention.ipynb #b8292a7f
+def _times(
+    S: Tensor,              # map of mode m, or one half of a pair
+    v: Tensor,              # (B, heads, n1, …, nk, f)
+    mode: int,              # m
+    causal: Sequence[int],  # causal modes
+) -> Tensor:                # like v
+    "One mode product, by the plan that fits."
+    return _apply_mode(S, v, mode, causal) if causal else _from_left(S, v, mode)
+
 def _product(
-    maps: Sequence[Tensor],  # as in `apply_maps`
+    maps: Sequence[Tensor],  # as in `apply_maps`, without pairs
     v: Tensor,               # (B, heads, n1, …, nk, f)
     causal: Sequence[int],   # causal modes
 ) -> Tensor:                 # like v
     "One mode after the other, causal modes first."
-    if not causal and not torch.is_grad_enabled(): return _last_to_front(maps, v)
-    if len(causal) > 1: v = _apply_causal(maps, v, causal)
-    elif causal: v = _apply_mode(maps[causal[0]], v, causal[0], causal)
-    for m in range(len(maps)):
-        if not causal: v = _from_left(maps[m], v, m)
-        elif m not in causal: v = _apply_mode(maps[m], v, m, causal)
+    if not causal and not torch.is_grad_enabled():
+        return _last_to_front(maps, v)
+    v = _apply_causal(maps, v, causal) if len(causal) > 1 else v
+    one_by_one = [m for m in range(len(maps)) if m not in causal or len(causal) == 1]
+    for m in sorted(one_by_one, key=lambda m: m not in causal):
+        v = _times(maps[m], v, m, causal)
     return v
 
 # %% ../nbs/07_kronecker_attention.ipynb #3aa8856b
 def apply_maps(
-    maps: Sequence[Tensor],      # for each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m)
+    maps: Sequence,              # for each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m), or a pair
     v: Tensor,                   # (B, heads, n1, …, nk, f)
     combine: str = "product",    # 'product' or 'sum'
     causal: Sequence[int] = (),  # causal modes, ascending
 ) -> Tensor:                     # like v
-    "Multiply `v` by the joint map, without forming it."
-    maps = [S.to(v.dtype) for S in maps]
-    if combine == "product": return _product(maps, v, causal)
-    if not causal: v = v.contiguous()
-    terms = (_apply_mode(S / len(maps), v, m, causal) if causal else _from_left(S / len(maps), v, m)
-             for m, S in enumerate(maps))
-    return reduce(torch.add, terms)
+    "Multiply `v` by the joint map, without forming it. A pair (L, R) stands for the map L @ R."
+    pairs = [tuple(t.to(v.dtype) for t in (S if isinstance(S, tuple) else (None, S)) if t is not None) for S in maps]
+    if combine == "sum":
+        v = v if causal else v.contiguous()
+        terms = []
+        for m, S in enumerate(pairs):
+            y = _times(S[-1] / len(maps), v, m, causal)
+            terms.append(_times(S[0], y, m, causal) if len(S) == 2 else y)
+        return reduce(torch.add, terms)
+    v = _product([S[-1] for S in pairs], v, causal)
+    for m, S in enumerate(pairs):
+        v = _times(S[0], v, m, causal) if len(S) == 2 else v
+    return v
 
 # %% ../nbs/07_kronecker_attention.ipynb #732a0001
 def _renormalize(
@@ -381,6 +414,20 @@ def _renormalize(
     return (y / total.where(taking, 1.0)).masked_fill(~taking, 0.0).to(y.dtype)
 
 # %% ../nbs/07_kronecker_attention.ipynb #f1c55a78
+def _pair(
+    q: Tensor,              # features of the queries, (…, N, M)
+    k: Tensor,              # features of the keys, (…, N, M)
+    taking: Tensor | None,  # bool, (…, N, 1): which slices take part
+) -> tuple:                 # (L, R) with L @ R = kernel_map(q, k, taking.mT), rows zero where nothing takes part
+    "The map of a kernel as two thin row-stochastic factors: from queries to features, from features to keys."
+    if taking is not None:
+        q, k = q.masked_fill(~taking, 0.0), k.masked_fill(~taking, 0.0)
+    z = k.sum(-2, keepdim=True)                                         # (…, 1, M)
+    q = q * z
+    total = q.sum(-1, keepdim=True)
+    return q / total.masked_fill(total == 0, 1.0), (k / z.masked_fill(z == 0, 1.0)).mT
+
+# %% ../nbs/07_kronecker_attention.ipynb #d4512f08
 class KroneckerAttention(_Attention):
     "One map for each mode from pooled queries and keys, combined by Kronecker product or sum (HOT v2 eq. 3–9)."
     def __init__(
@@ -426,14 +473,15 @@ class KroneckerAttention(_Attention):
         "The attention of HOT v2: pool by the sum, then project; its own W_Q and W_K for each mode."
         return cls(dim, heads, order, combine=combine, pool=pool, project="after", shared=False, **options)
 
-    def _maps(self, x: Tensor, mask: Tensor | None) -> list:
-        "The map of each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m)."
+    def _maps(self, x: Tensor, mask: Tensor | None, pairs: bool = False) -> list:
+        "The map of each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m), or a pair where that is cheaper."
         means, counts = slice_means(x, mask, self.causal)
         factors = [_at_least_one(c) ** dict(mean=0, rsqrt=0.5, sum=1)[self.pool] for c in counts]
         queries = self._project(self.to_q, self.norm_q, means, factors)
         keys = self._project(self.to_k, self.norm_k, means, factors)
-        if self.qk_norm: factors = [1] * self.order
-        return [self._map(*each, mask) for each in zip(range(self.order), queries, keys, factors, counts)]
+        if self.qk_norm:
+            factors = [1] * self.order
+        return [self._map(*each, mask, pairs) for each in zip(range(self.order), queries, keys, factors, counts)]
 
     def _project(self, project, norm, means: list, factors: list) -> list:
         "Pooled queries or keys, over the factor of the pooling: (B, heads, *n_c, n_m, dim / heads) for each mode."
@@ -441,22 +489,28 @@ class KroneckerAttention(_Attention):
         if self.shared:
             rows = project(torch.cat([p.flatten(1, -2) for p in means], 1)).split([prod(p.shape[1:-1]) for p in means], 1)
             found = [t.unflatten(1, p.shape[1:-1]) for t, p in zip(rows, means)]
-        else: found = [layer(p) for layer, p in zip(layers, means)]
+        else:
+            found = [layer(p) for layer, p in zip(layers, means)]
         if self.project == "after" and self.pool != "mean" and layers[0].bias is not None:
             found = [t - ((1 - 1 / f) * layer.bias).to(t.dtype) for t, f, layer in zip(found, factors, layers)]
         found = [norm(self._split(t)) for t in found]
         return found if self.rotary is None else [self.rotary(t, m) for m, t in enumerate(found)]
 
-    def _map(self, m: int, q: Tensor, k: Tensor, factor, count, mask: Tensor | None) -> Tensor:
+    def _map(self, m: int, q: Tensor, k: Tensor, factor, count, mask: Tensor | None, pairs: bool):
         "The map of mode m from its pooled queries and keys."
         n, allowed = q.shape[-2], None
-        if m in self.causal: allowed = torch.ones(n, n, dtype=torch.bool, device=q.device).tril()
+        if m in self.causal:
+            allowed = torch.ones(n, n, dtype=torch.bool, device=q.device).tril()
         if mask is not None:
             taking = count.unsqueeze(1) > 0                             # (B, 1, *n_c, n_m, 1)
             allowed = taking.mT if allowed is None else taking.mT & allowed
-        if isinstance(factor, Tensor): factor = factor.unsqueeze(1)
+        if isinstance(factor, Tensor):
+            factor = factor.unsqueeze(1)
         if self.kernel is not None:
-            S = kernel_map(self._features(q, True, factor), self._features(k, False, factor), allowed)
+            q, k = self._features(q, True, factor), self._features(k, False, factor)
+            if pairs and m not in self.causal and 2 * q.shape[-1] < n:
+                return _pair(q, k, None if mask is None else taking)
+            S = kernel_map(q, k, allowed)
         else:
             both = factor * (factor.mT if isinstance(factor, Tensor) else factor)
             S = softmax_map(q, k, allowed, both * q.shape[-1] ** -0.5)
@@ -469,8 +523,10 @@ class KroneckerAttention(_Attention):
             return self._split(self.to_v(x))
         W, b = self.to_v.weight, self.to_v.bias
         columns = x.flatten(1, -2).mT                                       # (B, dim, n)
-        if b is None: v = W @ columns
-        else: v = torch.baddbmm(b[:, None], W.expand(len(x), *W.shape), columns)
+        if b is None:
+            v = W @ columns
+        else:
+            v = torch.baddbmm(b[:, None], W.expand(len(x), *W.shape), columns)
         return v.view(len(x), self.heads, -1, *x.shape[1:-1]).movedim(2, -1)
 
     def _apply(self, maps: list, v: Tensor) -> Tensor:
@@ -484,11 +540,13 @@ class KroneckerAttention(_Attention):
     ) -> Tensor | tuple:             # like x; or that and the maps of the modes
         "Attend along every mode with the map of that mode."
         shape, (x, mask) = x.shape, self._enter(x, mask)
-        maps, v = self._maps(x, mask), self._values(x)
-        if mask is not None: v = v.masked_fill(~mask[:, None, ..., None], 0.0)
-        y = self._apply([self._drop(S) for S in maps], v)
+        dropping = self.training and self.dropout > 0
+        maps, v = self._maps(x, mask, pairs=not (return_maps or dropping)), self._values(x)
         if mask is not None:
-            ones = mask[:, None, ..., None].to(maps[0].dtype).expand(*v.shape[:-1], 1)
+            v = v.masked_fill(~mask[:, None, ..., None], 0.0)
+        y = self._apply([self._drop(S) for S in maps] if dropping else maps, v)
+        if mask is not None:
+            ones = mask[:, None, ..., None].to(torch.promote_types(v.dtype, torch.float32)).expand(*v.shape[:-1], 1)
             y = _renormalize(y, self._apply(maps, ones), mask)
         y = self.to_out(y.movedim(1, -2).reshape(shape))
         return (y, [self._leave(S, shape) for S in maps]) if return_maps else y
@@ -503,7 +561,9 @@ class KroneckerAttention(_Attention):
         shape, (x, mask) = x.shape, self._enter(x, mask)
         maps, sizes = self._maps(x, mask), x.shape[1:-1]
         units = torch.eye(prod(sizes), dtype=maps[0].dtype, device=x.device).reshape(1, 1, *sizes, -1)
-        if mask is not None: units = units * mask[:, None, ..., None]
+        if mask is not None:
+            units = units * mask[:, None, ..., None]
         T = self._apply(maps, units.expand(len(x), self.heads, *units.shape[2:]))
-        if mask is not None: T = _renormalize(T, T.sum(-1, keepdim=True), mask)
+        if mask is not None:
+            T = _renormalize(T, T.sum(-1, keepdim=True), mask)
         return self._leave(T.flatten(2, -2), shape)
