@@ -307,11 +307,11 @@ def _last_to_front(
     v: Tensor,               # (B, heads, n1, …, nk, f); cheapest if its memory holds f before the modes
 ) -> Tensor:                 # (B, heads, n'_1, …, n'_k, f), contiguous
     "Multiply the last mode and put it first, k times: no copies between, no map expanded."
-    B, heads, *_, f = v.shape
-    y = v.movedim(-1, 2)
+    y = v.movedim(-1, 2).flatten(0, 1)                                  # (B heads, f, n1, …, nk)
     for S in reversed(maps):
-        y = torch.bmm(S.flatten(0, 1), y.reshape(B * heads, -1, S.shape[-1]).mT)    # (B heads, n'_m, rest)
-    return y.view(B, heads, *(S.shape[-2] for S in maps), f)
+        z = torch.bmm(S.flatten(0, 1), y.flatten(1, -2).mT)             # (B heads, n'_m, rest)
+        y = z.unflatten(-1, y.shape[1:-1])
+    return y.unflatten(0, v.shape[:2])
 
 # %% ../nbs/07_kronecker_attention.ipynb #951dcf3f
 def _from_left(
@@ -323,10 +323,10 @@ def _from_left(
     B, heads, *sizes, f = v.shape
     before, after, (rows, n) = prod(sizes[:mode]), prod(sizes[mode + 1:]) * f, S.shape[-2:]
     if mode == 0 or after >= 4 * n:
-        S = S.unsqueeze(2).expand(B, heads, before, rows, n).reshape(-1, rows, n)
-        return torch.bmm(S, v.reshape(-1, n, after)).view(B, heads, *sizes[:mode], rows, *sizes[mode + 1:], f)
+        S = S.unsqueeze(2).expand(B, heads, before, rows, n).flatten(0, 2)
+        return torch.bmm(S, v.reshape(len(S), n, after)).view(B, heads, *sizes[:mode], rows, *sizes[mode + 1:], f)
     t = v.movedim(2 + mode, 2)
-    y = torch.bmm(S.flatten(0, 1), t.reshape(B * heads, n, -1))
+    y = torch.bmm(S.flatten(0, 1), t.reshape(B * heads, n, before * after))
     return y.view(B, heads, rows, *t.shape[3:]).movedim(2, 2 + mode)
 
 # %% ../nbs/07_kronecker_attention.ipynb #43c55929
