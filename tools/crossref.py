@@ -60,7 +60,7 @@ INLINE = re.compile(
   | (?P<auto><(?:https?://|mailto:)[^<>\s]+>|<[\w.+-]+@[\w.-]+>)
   | (?P<html></?[A-Za-z][^<>]*>|<!--)
   | (?P<short>\{{\{{[<%])
-  | (?P<linked>\[\[(?P<inner>`[^`]+`)\]\([^()]*\)\](?=\())
+  | (?P<linked>\[(?P<inner>`[^`]+`)\]\([^()]*\)(?=[^\[\]]*\]\())
   | (?P<span>\]\{{|\]\([^()\s]+\)\{{)
   | (?P<link>\]\((?P<target>[^()\s]+)(?P<title>\s+"[^"]*")?\))
   | (?P<group>\[(?P<items>[^\[\]$`]*(?<![\w@])@{KEY}[^\[\]]*)\](?!\())
@@ -320,7 +320,7 @@ class Reader:
         if len(rows) < 2 or not re.fullmatch(r"[|:\s-]+", rows[1]):
             raise Problem(number, "a pipe table needs a line like |---|---| below its head")
         widths = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
-        for offset, (row, width) in enumerate(zip(rows, widths)):
+        for offset, (row, width) in enumerate(zip(rows, widths, strict=True)):
             if not row.endswith("|"):
                 raise Problem(number + offset, "a row of a table ends with |")
             if width != widths[1]:
@@ -390,6 +390,13 @@ def unquoted(value: str, line: int = 1) -> str:
     return value
 
 
+def repository_url(quarto: Path) -> str:
+    "Where the files of the repository are shown, as _quarto.yml says (read without a parser)."
+    text = quarto.read_text(encoding="utf-8") if quarto.exists() else ""
+    found = dict(re.findall(r"^\s+(repo-url|repo-branch):\s*(\S+)", text, re.MULTILINE))
+    return f"{found.get('repo-url', '').rstrip('/')}/blob/{found.get('repo-branch', 'main')}/"
+
+
 def source_of(cell: dict) -> str:
     return "".join(cell["source"])
 
@@ -401,8 +408,10 @@ def markdown_of(output: dict) -> str:
 class Book:
     """The source notebooks: their labels, numbers and citation keys, and what is wrong in them."""
 
-    def __init__(self, nbs: Path):
+    def __init__(self, nbs: Path, root: Path | None = None):
         self.nbs = Path(nbs)
+        self.root = Path(root or self.nbs.parent)  # of the repository: links ../FILE lead there
+        self.files = repository_url(self.root / "_quarto.yml")
         self.problems: list[str] = []
         self.targets: dict[str, Target] = {}
         self.titles: dict[str, str] = {}
@@ -547,7 +556,9 @@ class Book:
         if path.endswith(".ipynb") and path not in self.notebooks:
             return f"link to {path}: there is no such chapter"
         if path and not path.endswith(".ipynb"):
-            return "" if (self.nbs / path).exists() else f"link to {path}: there is no such file"
+            if path.startswith("../") and (self.root / path[3:]).exists():
+                return ""
+            return f"link to {path}: only chapters and ../FILE of the repository can be linked"
         if fragment and fragment not in self.targets:
             return f"link to #{fragment}: there is no such label"
         if fragment and self.targets[fragment].notebook != (path or name):
@@ -566,6 +577,8 @@ class Book:
                      for kind in out.get("data", {}))
         if "label" in options and not options.get("fig-cap"):
             raise Problem(1, "a figure with a label needs a fig-cap")
+        if "label" in options and not images:
+            raise Problem(1, "this figure's cell holds no picture: execute the notebook and save it")
         if (images or "fig-cap" in options) and not options.get("fig-alt"):
             raise Problem(1, "a figure needs a fig-alt, which says what is seen")
         if "fig-cap" in options:
@@ -608,7 +621,7 @@ class Writer:
 
     def resolved(self, match: re.Match, text: str) -> str:
         if match["linked"]:  # nbdev linked `name` inside a link; the author's link wins
-            return f"[{match['inner']}]"
+            return match["inner"]
         if match["link"]:
             return f"]({self.linked(match['target'])}{match['title'] or ''})"
         if match["group"]:
@@ -635,6 +648,8 @@ class Writer:
         path, _, fragment = target.partition("#")
         if fragment in self.book.targets:
             return self.href(self.book.targets[fragment])
+        if path.startswith("../"):
+            return self.book.files + path[3:]
         return self.page_href(path) if path.endswith(".ipynb") else target
 
     # blocks
@@ -815,9 +830,9 @@ def arguments(node) -> list:
     args = node.args
     plain = args.posonlyargs + args.args
     defaults = [None] * (len(plain) - len(args.defaults)) + args.defaults
-    found = [(a, d, "") for a, d in zip(plain, defaults)]
+    found = [(a, d, "") for a, d in zip(plain, defaults, strict=True)]
     found += [(args.vararg, None, "*")] if args.vararg else []
-    found += [(a, d, "") for a, d in zip(args.kwonlyargs, args.kw_defaults)]
+    found += [(a, d, "") for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
     return found + ([(args.kwarg, None, "**")] if args.kwarg else [])
 
 
