@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import apidoc
 import crossref
 import pytest
 import smallbook
@@ -193,7 +194,7 @@ def kron_of(
 
 
 def test_documented_symbols_get_a_table_of_arguments():
-    entry = crossref.Entry.parse(ENTRY)
+    entry = apidoc.Entry.parse(ENTRY)
     assert (entry.name, entry.source, entry.doc) == (
         "kron_of", "https://example.org/k.py#L3", "*All at once.*")
     assert entry.signature == "kron_of(*mats, mode=None, plain=3)"
@@ -203,12 +204,12 @@ def test_documented_symbols_get_a_table_of_arguments():
         "| `mode` | `int` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
         "| *returns* | `Tensor` |  | (\\*batch, m) |"]
     assert "[source](https://example.org/k.py#L3){.api-source}" in crossref.quarto_entry(entry)
-    assert crossref.Entry.parse("Some text") is None
+    assert apidoc.Entry.parse("Some text") is None
 
 
 def test_signatures_that_are_no_python_stay_as_they_are():
     code = "def f(\n    act=<function relu at 0x1>, # which\n):"
-    assert crossref.signature_of(code) == (code, [])
+    assert apidoc.signature_of(code) == (code, [])
 
 
 @pytest.fixture

@@ -8,12 +8,9 @@ from __future__ import annotations
 import re
 
 import yaml
+from apidoc import Entry
 from crossref import (
-    KEY,
-    Block,
     Book,
-    Cell,
-    Entry,
     Target,
     Writer,
     chapter_of,
@@ -22,6 +19,7 @@ from crossref import (
     page_of,
     source_of,
 )
+from grammar import KEY, Block, Cell
 
 
 class Api:
