@@ -77,8 +77,8 @@ def stable_rank_bounds(
     "Between which bounds the stable rank of a Kronecker product or sum of square factors lies."
     sizes = tuple(sizes)
     if not sizes or min(sizes) < 1 or combine not in ("product", "sum"):
-        raise ValueError(f"stable_rank_bounds: needs sizes of at least 1 and combine 'product' or 'sum', "
-                         f"but got {sizes} and {combine!r}")
+        raise ValueError(f"stable_rank_bounds: needs sizes of at least 1 and combine 'product' or "
+                         f"'sum', but got {sizes} and {combine!r}")
     n, cross = prod(sizes), sum(sizes) - len(sizes) + 1
     return (1.0 if combine == "product" else n / cross), float(n)
 
@@ -151,7 +151,7 @@ def reachable_projection(
 
 # %% ../nbs/06_stochastic.ipynb #d0784766
 def _signal(S: Tensor, sizes: Sequence[int], m: int) -> Tensor:
-    "What the attention to all coordinates but j_m reveals of i_m: (*batch, n, n / N_m), zero if reachable."
+    "What the weights on all key coordinates but j_m reveal of i_m: (*batch, n, n / N_m)."
     k, N = len(sizes), sizes[m]
     keys = _split(S, sizes).sum(m - k) / N ** 0.5
     return (keys - keys.mean(m - 2 * k + 1, keepdim=True)).reshape(*S.shape[:-1], S.shape[-1] // N)
@@ -180,7 +180,7 @@ def _positive_basis(
     "Positive maps that span all matrices with equal row sums: A = sum_b <coordinates[b], A> basis[b]."
     J = torch.full((N, N), 1 / N, dtype=like.dtype, device=like.device)
     E = torch.eye(N * N, dtype=like.dtype, device=like.device).reshape(N, N, N, N)
-    move = (E[:, :-1] - E[:, -1:]).flatten(0, 1)                # from the last column to column q, in row p
+    move = (E[:, :-1] - E[:, -1:]).flatten(0, 1)        # in row p, from the last column to column q
     t = 0.9 / N                                                 # less than there is to move
     inner = (E[:, :-1].flatten(0, 1) - J / N) / t
     return torch.cat([J[None], J + t * move]), torch.cat([(J - inner.sum(0))[None], inner])
@@ -204,7 +204,7 @@ def head_decomposition(
     W, floor = _work(S), reachable_floor(_work(S), sizes)
     if floor > tol * W.norm():
         raise ValueError(f"head_decomposition: S stays at distance {floor.item():.3g} from all sums of "
-                         f"products of sizes {sizes}; use reachable_projection(S, sizes) for the nearest one")
+                         f"products of sizes {sizes}; reachable_projection gives the nearest one")
     j = sizes.index(max(sizes))
     rest = [m for m in range(k) if m != j]
     bases, inner = zip(*(_positive_basis(N, W) for N in sizes))
@@ -214,7 +214,7 @@ def head_decomposition(
 
 # %% ../nbs/06_stochastic.ipynb #f1e007fb
 def _shift(C, bases, j, dtype):
-    "Weights and maps from the C_b: add a multiple of the uniform map to make them positive, take it off once."
+    "Weights and maps from the C_b: lift all to be positive, and take the lift off again with one head."
     N, size = C.shape[-1], C.abs().max()
     lift = torch.where(C.min() > 0, 0 * size, torch.where(size > 0, 0.1 * size, 1 + size) - C.min())
     own = C + lift
