@@ -213,7 +213,12 @@ def head_decomposition(
     return Heads(*_shift(C, [bases[m] for m in rest], j, S.dtype))
 
 # %% ../nbs/06_stochastic.ipynb #f1e007fb
-def _shift(C, bases, j, dtype):
+def _shift(
+    C: Tensor,              # (B, N_j, N_j), the C_b with their equal row sums
+    bases: list[Tensor],    # bases of the other modes, whose sizes multiply to B
+    j: int,                 # the mode of C
+    dtype: torch.dtype,     # of the result
+) -> tuple[Tensor, list[Tensor]]:
     "Weights and maps from the C_b: lift all to be positive, and take the lift off again with one head."
     N, size = C.shape[-1], C.abs().max()
     lift = torch.where(C.min() > 0, 0 * size, torch.where(size > 0, 0.1 * size, 1 + size) - C.min())
