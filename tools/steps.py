@@ -33,7 +33,8 @@ TEST = [
 
 def run(steps):
     "Run the steps in turn; return the exit status of the first that fails, or 0."
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}", "MPLBACKEND": "agg"}
+    # tools of .venv first; one thread each, since the steps run two chapters at a time on small matrices
+    env = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     times = []
     for title, command in steps:
         print(f"\n== {title}: {command}", flush=True)
