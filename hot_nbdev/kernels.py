@@ -243,9 +243,13 @@ def _sorted_steps(
     "The cheapest order when the maps of the given modes are formed."
     steps = []                                                  # (key, place among equal keys, products)
     for i, (N, M) in enumerate(zip(sizes, features)):
-        if i in maps: steps.append((0, 1, [(i, "map")]))
-        elif M > N: steps.append((0, 1, [(i, "keys"), (i, "queries")]))
-        else: steps += [(1 / max(N, 1) - 1 / M, 0, [(i, "keys")]), (1 / M - 1 / max(N, 1), 2, [(i, "queries")])]
+        keys, queries, key = (i, "keys"), (i, "queries"), 1 / max(N, 1) - 1 / max(M, 1)
+        if i in maps:
+            steps.append((0, 1, [(i, "map")]))
+        elif M > N:
+            steps.append((0, 1, [keys, queries]))
+        else:
+            steps += [(key, 0, [keys]), (-key, 2, [queries])]
     return [step for *_, block in sorted(steps, key=lambda s: s[:2]) for step in block]
 
 # %% ../nbs/08_kernels.ipynb #7e457761
@@ -259,7 +263,8 @@ def kernel_plan(
     most = len(sizes) if form_maps else 0
     choices = [maps for r in range(most + 1) for maps in combinations(range(len(sizes)), r)]
     plans = [_sorted_steps(sizes, features, maps) for maps in choices]
-    return min(((_plan_cost(p, sizes, features, width), p) for p in plans), key=lambda plan: plan[0])
+    costs = [_plan_cost(plan, sizes, features, width) for plan in plans]
+    return min(costs), plans[costs.index(min(costs))]
 
 # %% ../nbs/08_kernels.ipynb #820673c3
 def _mode_product(
