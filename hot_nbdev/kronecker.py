@@ -6,8 +6,8 @@
 __all__ = ['kron', 'kron_apply', 'kron_sum', 'kron_sum_apply']
 
 # %% ../nbs/02_kronecker.ipynb #e9e33273
+from collections.abc import Sequence
 from functools import reduce
-from typing import List, Sequence
 
 import torch
 from torch import Tensor
@@ -55,36 +55,43 @@ def _fit(
     x: Tensor,               # (*batch, n_1, …, n_k, d)
     transpose: bool,         # use the transposed factors?
     square: bool = False,    # must each factor be square?
-) -> List[Tensor]:           # the factors as they multiply, (*batch, m_i, n_i)
+) -> list[Tensor]:           # the factors as they multiply, (*batch, m_i, n_i)
     "The factors, transposed if asked, or an error if they do not fit the modes of `x`."
     _check_factors(name, mats, square)
     k = len(mats)
     if x.ndim < k + 1:
         raise ValueError(f"{name}: {k} factors need x of shape (*batch, n_1, …, n_{k}, d), but x has "
                          f"shape {tuple(x.shape)}; a tensor without features becomes one by x[..., None]")
-    if transpose: mats = [A.mT for A in mats]
+    if transpose:
+        mats = [A.mT for A in mats]
     for i, (A, n) in enumerate(zip(mats, x.shape[-k - 1:-1])):
         if A.shape[-1] != n:
             which = f"factor {i}, transposed," if transpose else f"factor {i}"
             hint = f"; try transpose={not transpose}" if A.shape[-2] == n else ""
             raise ValueError(f"{name}: mode {i} of x has size {n}, but {which} is {tuple(A.shape)} "
                              f"and needs size {A.shape[-1]} there{hint}")
-    try: torch.broadcast_shapes(x.shape[:-k - 1], *(A.shape[:-2] for A in mats))
+    try:
+        torch.broadcast_shapes(x.shape[:-k - 1], *(A.shape[:-2] for A in mats))
     except RuntimeError:
         raise ValueError(f"{name}: batch {tuple(x.shape[:-k - 1])} of x does not broadcast with the "
                          f"batches {[tuple(A.shape[:-2]) for A in mats]} of the factors") from None
     return list(mats)
 
 # %% ../nbs/02_kronecker.ipynb #2249f77b
-def _last_to_front(
-    A: Tensor,   # (*batch, m, n)
-    y: Tensor,   # (*batch, …, n)
-    batch: int,  # number of batch dimensions of `y`
-) -> Tensor:     # (*batch, m, …)
-    "Multiply the last mode by `A` and put it in front of the other modes."
-    z = A @ y.flatten(batch, -2).mT                 # (*batch, m, rest)
-    return z.unflatten(-1, y.shape[batch:-1])
+def _one_mode(
+    x: Tensor,   # (*batch, n_1, …, n_k, d)
+    A: Tensor,   # (m_i, n_i) or (*batch, m_i, n_i)
+    mode: int,   # axis of `x`, negative
+    batch: int,  # number of batch dimensions of `x`
+) -> Tensor:     # (*batch, n_1, …, m_i, …, n_k, d)
+    "One mode product, with one matrix or with a batch of matrices."
+    if A.ndim == 2:
+        return mode_dot(x, A, mode)
+    front = x.movedim(mode, batch)                  # (*batch, n_i, …)
+    y = A @ front.flatten(batch + 1)                # (*batch, m_i, rest)
+    return y.unflatten(-1, front.shape[batch + 1:]).movedim(batch, mode)
 
+# %% ../nbs/02_kronecker.ipynb #69059ad7
 def _expand(
     mats: Sequence[Tensor],  # k factors, (*batch, m_i, n_i)
     x: Tensor,               # (*batch, n_1, …, n_k, d)
@@ -94,21 +101,6 @@ def _expand(
     batch = torch.broadcast_shapes(x.shape[:-k - 1], *(A.shape[:-2] for A in mats))
     return x.expand(*batch, *x.shape[-k - 1:])
 
-# %% ../nbs/02_kronecker.ipynb #8ca5f021
-def _kron_apply_batched(
-    mats: Sequence[Tensor],  # k factors, (*batch, m_i, n_i)
-    x: Tensor,               # (*batch, n_1, …, n_k, d)
-) -> Tensor:                 # (*batch, m_1, …, m_k, d)
-    "Mode products with batches of matrices: one copy of `x`, then one batched product for each mode."
-    k, x = len(mats), _expand(mats, x)
-    b = x.ndim - k - 1
-    sizes_in, sizes_out = ([A.shape[a] for A in reversed(mats)] for a in (-1, -2))
-    order = [k - 1 - m for m in contraction_order(sizes_in, sizes_out)]
-    y = x.permute(*range(b), b + k, *(b + m for m in reversed(order)))      # (*batch, d, …)
-    for m in order: y = _last_to_front(mats[m], y, b)                       # (*batch, …, d)
-    place = list(reversed(order))
-    return y.permute(*range(b), *(b + place.index(m) for m in range(k)), b + k)
-
 # %% ../nbs/02_kronecker.ipynb #2f03d9ee
 def kron_apply(
     mats: Sequence[Tensor],   # k factors, each (m_i, n_i) or (*batch, m_i, n_i)
@@ -117,9 +109,14 @@ def kron_apply(
 ) -> Tensor:                  # (*batch, m_1, …, m_k, d), or (*batch, n_1, …, n_k, d) if transposed
     "Apply kron(*mats) to the k positional modes of `x` without forming it (HOT v2, equation 8)."
     mats = _fit("kron_apply", mats, x, transpose)
+    k = len(mats)
     if all(A.ndim == 2 for A in mats):
-        return multi_mode_dot(x, mats, modes=range(-len(mats) - 1, -1))
-    return _kron_apply_batched(mats, x)
+        return multi_mode_dot(x, mats, modes=range(-k - 1, -1))
+    x = _expand(mats, x)
+    sizes_in, sizes_out = ([A.shape[a] for A in reversed(mats)] for a in (-1, -2))
+    for m in contraction_order(sizes_in, sizes_out):            # modes counted from the last one
+        x = _one_mode(x, mats[-1 - m], -2 - m, x.ndim - k - 1)
+    return x
 
 # %% ../nbs/02_kronecker.ipynb #221ec4bf
 def _kron_sum2(
@@ -137,17 +134,6 @@ def kron_sum(
     "Kronecker sum of any number of square matrices (HOT v2, definition 3.7), formed in full."
     _check_factors("kron_sum", mats, square=True)
     return reduce(_kron_sum2, mats)
-
-# %% ../nbs/02_kronecker.ipynb #a4b56aac
-def _one_mode(
-    x: Tensor,   # (*batch, n_1, …, n_k, d)
-    A: Tensor,   # (n_i, n_i) or (*batch, n_i, n_i)
-    mode: int,   # axis of `x`, negative
-    batch: int,  # number of batch dimensions of `x`
-) -> Tensor:     # like `x`
-    "One mode product with one matrix or with a batch of matrices."
-    if A.ndim == 2: return mode_dot(x, A, mode)
-    return _last_to_front(A, x.movedim(mode, -1), batch).movedim(batch, mode)
 
 # %% ../nbs/02_kronecker.ipynb #923e05fc
 def kron_sum_apply(

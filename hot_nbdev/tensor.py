@@ -130,8 +130,11 @@ def contraction_order(
     sizes_out: Sequence[int],  # size H_m of each mode after its product
 ) -> list:                     # positions of the modes, cheapest order first to last
     "The order of mode products with the fewest multiply-adds: ascending 1/D - 1/H."
-    key = [1 / max(d, 1) - 1 / max(h, 1) for d, h in zip(sizes_in, sizes_out)]
-    return sorted(range(len(key)), key=key.__getitem__)
+    key, order = [1 / max(d, 1) - 1 / max(h, 1) for d, h in zip(sizes_in, sizes_out)], []
+    for m in range(len(key)):      # insertion sort: torch.compile can follow it when sizes are symbols
+        place = sum(key[o] <= key[m] for o in order)
+        order.insert(place, m)
+    return order
 
 # %% ../nbs/01_tensor.ipynb #5826c4bc
 def multi_mode_dot(

@@ -44,6 +44,7 @@ website:
   repo-url: https://github.com/nobody/smallbook
   repo-branch: main
   repo-subdir: nbs
+  favicon: images/dot.png
   sidebar:
     contents:
       - index.ipynb
@@ -191,6 +192,7 @@ def write_nbs(nbs: Path, **chapters) -> Path:
 
 def write_project(root: Path, **chapters) -> Path:
     "A whole project around the notebooks, as nbdev wants it."
+    root.mkdir(exist_ok=True)
     (root / "settings.ini").write_text(SETTINGS, encoding="utf-8")
     (root / "_quarto.yml").write_text(QUARTO, encoding="utf-8")
     write_nbs(root / "nbs", **chapters)

@@ -75,3 +75,14 @@ def test_compiles_without_graph_breaks(mode):
     A = draw_tensor((5, (3, 4, 20)[mode]), dtype=torch.float32)
     compiled = torch.compile(lambda x, A: T.mode_dot(x, A, mode), fullgraph=True, backend="aot_eager")
     assert_close(compiled(x, A), T.mode_dot(x, A, mode))
+
+
+def test_compiles_once_for_all_sizes():
+    mats = [torch.randn(5, 3), torch.randn(2, 4)]
+    compiled = torch.compile(T.multi_mode_dot, fullgraph=True, backend="aot_eager", dynamic=True)
+    for sizes in [(3, 4, 20), (3, 4, 31)]:
+        x = torch.randn(sizes)
+        assert_close(compiled(x, mats), T.multi_mode_dot(x, mats))
+    for n, m in [(6, 7), (8, 9)]:
+        x, mats = torch.randn(n, m, 5), [torch.randn(m, n), torch.randn(n, m)]
+        assert_close(compiled(x, mats), T.multi_mode_dot(x, mats))

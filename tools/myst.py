@@ -8,12 +8,9 @@ from __future__ import annotations
 import re
 
 import yaml
+from apidoc import Entry
 from crossref import (
-    KEY,
-    Block,
     Book,
-    Cell,
-    Entry,
     Target,
     Writer,
     chapter_of,
@@ -22,15 +19,34 @@ from crossref import (
     page_of,
     source_of,
 )
+from grammar import KEY, Block, Cell
+
+
+class Api:
+    """Labels of the documented symbols. Sphinx tells no upper from lower case: `CP`, `cp`."""
+
+    def __init__(self, processed: dict[str, dict]):
+        self.labels: dict[tuple[str, str], str] = {}  # by page and name
+        self.links: dict[str, str] = {}  # by what nbdev links to
+        for notebook, nb in processed.items():
+            for entry in entries_in(nb):
+                self.add(page_of(notebook), entry.name)
+
+    def add(self, page: str, name: str) -> None:
+        label = name.lower()
+        while label in self.labels.values():
+            label = f"{page}-{label}"
+        self.labels[page, name] = label
+        self.links.setdefault(f"{page}.html#{name.lower()}", label)
 
 
 class MystWriter(Writer):
     """Writes MyST. Labels become names that Sphinx resolves and checks across pages."""
 
-    def __init__(self, book: Book, notebook: str, site_url: str = "", api: frozenset = frozenset()):
+    def __init__(self, book: Book, notebook: str, site_url: str, api: Api):
         super().__init__(book, notebook)
         self.site_url = site_url.rstrip("/") + "/"
-        self.api = api  # "page.html#name" of all documented symbols
+        self.api = api
 
     def href(self, target: Target) -> str:
         return f"#{target.label}"
@@ -43,10 +59,9 @@ class MystWriter(Writer):
         path = url.removeprefix(self.site_url)
         if path == url or self.site_url == "/":
             return url
-        page, _, fragment = path.partition("#")
-        if path in self.api:
-            return f"#{fragment}"
-        return re.sub(r"\.html$", ".ipynb", page)
+        if path in self.api.links:
+            return f"#{self.api.links[path]}"
+        return re.sub(r"\.html$", ".ipynb", path.partition("#")[0])
 
     def cite(self, items: str) -> str:
         return "{cite:p}`" + ",".join(self.cited(item) for item in items.split(";")) + "`"
@@ -113,13 +128,10 @@ class MystWriter(Writer):
         marks = ":" * 8
         source = f"[source]({entry.source}){{.api-source}}" if entry.source else ""
         return "\n\n".join(part for part in (
-            f"({entry.name.lower()})=\n### `{entry.name}`", f"{marks}{{container}} book-api",
+            f"({self.api.labels[page_of(self.notebook), entry.name]})=",
+            f"### `{entry.name}`", f"{marks}{{container}} book-api",
             source, f"```python\n{entry.signature}\n```", self.inline(entry.doc), entry.table(),
             marks) if part)
-
-
-def anchor_of(entry: Entry, page: str) -> str:
-    return f"{page}.html#{entry.name.lower()}"
 
 
 def entries_in(nb: dict) -> list[Entry]:

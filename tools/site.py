@@ -1,4 +1,4 @@
-"""Build the book's site: `python tools/site.py [--nbs DIR] [--out DIR]`.
+"""Build the book's site: `python tools/site.py [--nbs DIR] [--out DIR] [--sphinx]`.
 
 nbdev processes the notebooks (documentation of exported code, hidden cells). Quarto renders them
 where it is on PATH, Sphinx where it is not. Title, parts, chapters and links are read from
@@ -32,7 +32,8 @@ from crossref import (  # noqa: E402
     page_of,
 )
 
-QUARTO_COMPLAINTS = re.compile(r"Unable to resolve (crossref|link)|Citeproc: citation .* not found")
+QUARTO_COMPLAINTS = re.compile(
+    rf"Unable to resolve (crossref|link target: (?!{NOTEBOOKS}/))|Citeproc: citation .* not found")
 
 
 class Structure:
@@ -45,6 +46,7 @@ class Structure:
         self.url = site.get("site-url", "").rstrip("/")
         self.repo = site.get("repo-url", "").rstrip("/")
         self.branch = site.get("repo-branch", "main")
+        self.favicon = site["favicon"]
         self.folder = site.get("repo-subdir", "")
         self.parts: list[tuple[str, list[tuple[str, str]]]] = []
         for item in site["sidebar"]["contents"]:
@@ -117,15 +119,14 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
 
     processed = {name: json.loads((proc / name).read_text(encoding="utf-8"))
                  for name in structure.pages}
-    api = frozenset(myst.anchor_of(entry, page_of(name))
-                    for name, nb in processed.items() for entry in myst.entries_in(nb))
+    api = myst.Api(processed)
     copy_files(book.nbs, source)
     places = {}
     for name, nb in processed.items():
         writer = myst.MystWriter(book, name, structure.url, api)
         nb, places[page_of(name)] = myst.convert(nb, writer, page_links(name, structure))
         if page_of(name) == "index":
-            nb["cells"].append(mark_cell(toctrees(structure)))
+            nb["cells"].append(mark_cell(toctrees(structure)) | {"id": "sidebar"})
         text = json.dumps(nb, ensure_ascii=False)
         (source / f"{page_of(name)}.ipynb").write_text(text, encoding="utf-8")
     (source / "references.md").write_text("# References\n\n```{bibliography}\n```\n")
@@ -136,8 +137,8 @@ def page_links(name: str, structure: Structure) -> str:
     "HTML of what a reader can do with a page."
     links = [f'<a href="{NOTEBOOKS}/{name}" download>Download this notebook</a>']
     if structure.repo:
-        folder = f"{structure.folder}/" if structure.folder else ""
-        url = f"{structure.repo}/blob/{structure.branch}/{folder}{name}"
+        url = "/".join(part for part in (structure.repo, "blob", structure.branch,
+                                         structure.folder, name) if part)
         links.append(f'<a href="{url}">View its source</a>')
     return f'<p class="book-links">{" · ".join(links)}</p>'
 
@@ -163,8 +164,8 @@ def sphinx_settings(config, structure: Structure, source: Path) -> dict:
         "use_issues_button": bool(structure.repo), "use_download_button": False,
         "use_fullscreen_button": False, "show_toc_level": 2, "show_navbar_depth": 1,
         "logo": {"text": structure.title}, "navigation_with_keys": False,
-        "pygments_light_style": "a11y-light", "pygments_dark_style": "a11y-dark",
-        "toc_title": "On this page",
+        "pygments_light_style": "github-light", "pygments_dark_style": "github-dark",
+        "toc_title": "On this page", "navbar_persistent": [],
     }
     return {
         "extensions": ["myst_nb", "sphinxcontrib.bibtex", "sphinx-mathjax-offline", "booksphinx"],
@@ -172,7 +173,9 @@ def sphinx_settings(config, structure: Structure, source: Path) -> dict:
         "copyright": config.copyright, "html_theme": "sphinx_book_theme",
         "html_theme_options": theme, "html_static_path": [str(source / "styles.css")],
         "html_css_files": ["styles.css"], "html_copy_source": False,
-        "html_show_sourcelink": False, "html_show_sphinx": False, "root_doc": "index",
+        "html_show_sourcelink": False, "html_show_sphinx": False, "html_use_index": False,
+        "html_context": {"default_mode": "auto"}, "html_favicon": str(source / structure.favicon),
+        "root_doc": "index",
         "nb_execution_mode": "off",
         "nb_render_markdown_format": "myst", "bibtex_bibfiles": [str(source / "references.bib")],
         "bibtex_reference_style": "author_year", "bibtex_default_style": "plain",
@@ -224,7 +227,7 @@ def write_twins(proc: Path, html: Path, book: Book, structure: Structure) -> Non
     (html / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def build(nbs: Path | None, out: Path | None) -> Path:
+def build(nbs: Path | None, out: Path | None, sphinx: bool) -> Path:
     "Build the site of the project in the current directory; returns where it lies."
     from nbdev.config import get_config
 
@@ -232,9 +235,9 @@ def build(nbs: Path | None, out: Path | None) -> Path:
     sys.path.insert(0, str(config.config_path))  # nbdev imports the library that it documents
     nbs, out = nbs or config.nbs_path, out or config.doc_path
     structure = Structure(config.config_path / "_quarto.yml")
-    book = Book(nbs).check_or_raise()
+    book = Book(nbs, config.config_path).check_or_raise()
     structure.check(book)
-    if shutil.which("quarto"):
+    if shutil.which("quarto") and not sphinx:
         render_with_quarto(nbs, out, config)
     else:
         render_with_sphinx(nbs, out, config, book, structure)
@@ -248,9 +251,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build the book's site.")
     parser.add_argument("--nbs", type=Path, help="folder of notebooks (default: as in settings.ini)")
     parser.add_argument("--out", type=Path, help="folder for the site (default: as in settings.ini)")
+    parser.add_argument("--sphinx", action="store_true", help="even where Quarto is installed")
     options = parser.parse_args()
     try:
-        out = build(options.nbs, options.out)
+        out = build(options.nbs, options.out, options.sphinx)
     except BookError as error:
         sys.exit(f"The site was not built:\n{error}")
     print(f"The site is in {out}: open {out / 'index.html'}, or serve it with\n"

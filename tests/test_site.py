@@ -1,0 +1,289 @@
+"""The site as its readers meet it: in a browser, with the network off."""
+import functools
+import http.server
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from html.parser import HTMLParser
+from pathlib import Path
+
+import crossref
+import pytest
+import smallbook
+
+ROOT = Path(__file__).resolve().parent.parent
+SITE = ROOT / "tools" / "site.py"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+         "--disable-background-networking", "--disable-component-update", "--disable-sync",
+         "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
+RAW = [":::", "@thm-", "@eq-", "@def-", "?@", "$$", "\\tag", "{cite", "{#", "{container}"]
+
+
+def build(folder, *options, path=None):
+    env = os.environ | {"PYTHONPATH": str(folder), "PATH": path or os.environ["PATH"]}
+    return subprocess.run([sys.executable, SITE, *options], cwd=folder, env=env,
+                          capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    "The small book's site."
+    root = smallbook.write_project(tmp_path_factory.mktemp("small"))
+    done = build(root, "--sphinx")
+    assert done.returncode == 0, done.stderr
+    assert f"The site is in {root / '_docs'}" in done.stdout
+    return root / "_docs"
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    "This book's site: in _docs if Sphinx rendered it there, else rendered now."
+    docs = ROOT / "_docs"
+    if (docs / "_static").is_dir():
+        return docs
+    out = tmp_path_factory.mktemp("real") / "_docs"
+    done = build(ROOT, "--sphinx", "--out", str(out))
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(params=["small", "real"])
+def site(request):
+    return request.getfixturevalue(request.param)
+
+
+def pages(site):
+    return sorted(path.name for path in site.glob("*.html") if path.name != "search.html")
+
+
+class Links(HTMLParser):
+    "Anchors and addresses of a page."
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.sources = set(), [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.ids.add(attrs.get("id"))
+        if tag == "a" and attrs.get("href"):
+            self.links.append(attrs["href"])
+        if tag in ("script", "img", "iframe") and attrs.get("src"):
+            self.sources.append(attrs["src"])
+        if tag == "link" and attrs.get("rel") in ("stylesheet", "preload", "icon"):
+            self.sources.append(attrs["href"])
+
+
+def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
+    found = {name: Links((site / name).read_text(encoding="utf-8")) for name in pages(site)}
+    for name, page in found.items():
+        for source in page.sources:
+            assert not re.match(r"(https?:)?//", source), f"{name} loads {source}"
+            assert (site / source.split("?")[0]).exists(), f"{name} lacks {source}"
+        for link in page.links:
+            if not re.match(r"[a-z]+:", link):
+                path, _, fragment = link.partition("#")
+                assert (site / (path or name)).exists(), f"{name} links to {link}"
+                if fragment:
+                    assert fragment in found[path or name].ids, f"{name} links to {link}"
+
+
+def test_every_page_has_a_notebook_and_a_twin(site):
+    chapters = [name for name in pages(site) if name not in ("references.html", "genindex.html")]
+    listed = (site / "llms.txt").read_text()
+    notebooks = {crossref.page_of(path.name) for path in (site / "notebooks").glob("*.ipynb")}
+    assert {f"{name}.html" for name in notebooks} == set(chapters)
+    for name in chapters:
+        text = (site / f"{name}.md").read_text(encoding="utf-8")
+        assert text.startswith("# ") and f"{name}.md)" in listed
+        prose = re.sub(r"```.*?```|`[^`]*`", "", text, flags=re.DOTALL)
+        assert not re.search(r":::|@(thm|eq|def|sec)-|<Figure size", prose), name
+
+
+def test_constructs_of_the_small_book(small):
+    first = (small / "first.html").read_text(encoding="utf-8")
+    second = (small / "second.html").read_text(encoding="utf-8")
+    for part in ('id="thm-main"', 'id="eq-norm"', 'id="tbl-cost"', 'id="fig-dot"', 'id="fig-plot"',
+                 'class="book-proof', '<details class="admonition note">', "Figure 1.2: A plot",
+                 'alt="One dot."', 'alt="A line that rises."', "section 2]</span>", "Back matter",
+                 "Table 1.1: Costs of", "1 First steps", "Part I · Beginnings", "2 Second, in short"):
+        assert part in first, part
+    for part in ('href="first.html#thm-main"', 'href="first.html#sec-statements"', "Solution",
+                 'href="notebooks/02_second.ipynb" download', 'href="first.html#lem-help"'):
+        assert part in second, part
+    assert "secret" not in second
+    assert "Omranpour" in (small / "references.html").read_text(encoding="utf-8")
+
+
+def test_a_mistake_builds_no_site_and_leaves_the_old_one(tmp_path):
+    root = smallbook.write_project(tmp_path, index=["# A", "By @thm-gone."])
+    (root / "_docs").mkdir()
+    done = build(root, "--sphinx")
+    assert done.returncode == 1
+    assert "index.ipynb, cell 2, line 1: unknown label @thm-gone" in done.stderr
+    assert list((root / "_docs").iterdir()) == []
+
+
+def test_what_sphinx_warns_of_is_told_with_its_cell(tmp_path):
+    root = smallbook.write_project(tmp_path, index=["# A", "Text.", "Of [a][b].\n\nA [^footnote]."])
+    done = build(root, "--sphinx")
+    assert done.returncode == 1
+    assert re.search(r'index.ipynb, cell 3, near line \d: ERROR: .*"footnote"', done.stderr)
+
+
+def test_sidebar_and_notebooks_must_agree(tmp_path):
+    root = smallbook.write_project(tmp_path, **{"03_third": ["# Third"]})
+    (root / "nbs" / "02_second.ipynb").unlink()
+    first = [source for source in smallbook.INDEX]
+    smallbook.write_notebook(root / "nbs" / "01_first.ipynb", first)
+    done = build(root, "--sphinx")
+    assert "_quarto.yml lists 02_second.ipynb, which is not there" in done.stderr
+    assert "03_third.ipynb is missing in the sidebar of _quarto.yml" in done.stderr
+
+
+QUARTO = f"""#!/bin/sh
+test "$1" = render || exit 1
+{sys.executable} {crossref.__file__} || exit 1
+mkdir -p _docs && echo "$BOOK_SAYS" >&2 && cp *.ipynb _docs/ && echo page > _docs/index.html
+"""
+
+
+@pytest.mark.parametrize("says", ["all is well", "WARNING: Unable to resolve crossref @thm-x"])
+def test_with_quarto(tmp_path, monkeypatch, says):
+    "A stand-in for Quarto: what it is given, and that its warnings count."
+    root = smallbook.write_project(tmp_path / "book")
+    (root / "nbs" / "_quarto.yml").symlink_to("../_quarto.yml")
+    quarto = tmp_path / "bin" / "quarto"
+    quarto.parent.mkdir()
+    quarto.write_text(QUARTO)
+    quarto.chmod(quarto.stat().st_mode | stat.S_IEXEC)
+    monkeypatch.setenv("BOOK_SAYS", says)
+    done = build(root, path=f"{quarto.parent}{os.pathsep}{os.environ['PATH']}")
+    if "WARNING" in says:
+        assert done.returncode == 1 and says in done.stderr
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
+    given = (root / "_docs" / "01_first.ipynb").read_text()
+    assert "**Theorem 1.1** (The main one" in given and "title: 1 First steps" in given
+    assert (root / "_docs" / "notebooks" / "02_second.ipynb").exists()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    "Chromium that can reach this machine and nothing else."
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("the site is not tested in a browser: chromium and chromedriver are not here")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in [*FLAGS, f"--user-data-dir={profile}", "--window-size=1300,900"]:
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        driver.set_script_timeout(30)
+        yield driver
+        driver.quit()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def served(site):
+    handler = functools.partial(Quiet, directory=site)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+TYPESET = """
+const done = arguments[arguments.length - 1];
+const ready = window.MathJax ? MathJax.startup.promise : Promise.resolve();
+ready.then(() => {
+  const page = document.body.cloneNode(true);
+  page.querySelectorAll("pre, code, script, style, mjx-container").forEach(e => e.remove());
+  done({
+    formulas: document.querySelectorAll(".math").length,
+    typeset: document.querySelectorAll(".math mjx-container").length,
+    failed: [...document.querySelectorAll("mjx-merror, [data-mjx-error]")].map(e => e.title),
+    text: page.textContent, all: document.body.textContent,
+    loaded: performance.getEntriesByType("resource").map(e => e.name),
+  });
+});
+"""
+
+
+def too_wide_for_a_phone(browser):
+    "By how many pixels the page, not a formula or table in it, must be scrolled sideways."
+    phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    wide = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    return wide
+
+
+def test_pages_in_a_browser(browser, served, site):
+    for name in pages(site):
+        browser.get_log("browser")
+        browser.get(f"{served}/{name}")
+        seen = browser.execute_async_script(TYPESET)
+        assert [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"] == [], name
+        assert seen["typeset"] == seen["formulas"] and seen["failed"] == [], name
+        assert [raw for raw in RAW if raw in seen["text"]] == [], name
+        assert "<Figure size" not in seen["all"], name
+        assert [url for url in seen["loaded"] if not url.startswith((served, "data:"))] == [], name
+        assert too_wide_for_a_phone(browser) <= 0, name
+
+
+def wait(browser, script, *args):
+    "The script's value, once it has one."
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 10).until(lambda b: b.execute_script(script, *args))
+
+
+def test_search_finds_a_word_of_the_text(browser, served, site):
+    page = [name for name in pages(site) if name not in ("references.html", "index.html")][0]
+    browser.get(f"{served}/{page}")
+    text = browser.execute_script("return document.querySelector('article p:not([class])').textContent")
+    word = "zebrafish" if "zebrafish" in text else max(re.findall(r"[a-z]+", text), key=len)
+    browser.get(f"{served}/search.html?q={word}")
+    links = wait(browser, "const found = [...document.querySelectorAll('#search-results li a')];"
+                          "return found.length ? found.map(a => a.href) : null")
+    assert any(page in link for link in links), (word, links)
+
+
+def test_the_switch_makes_pages_dark(browser, served, site):
+    browser.get(f"{served}/{pages(site)[0]}")
+    look = "return [document.documentElement.dataset.theme, getComputedStyle(document.body).backgroundColor]"
+    seen = set()
+    for mode in ("light", "dark", "auto"):  # a menu, or in older themes a button that goes round
+        browser.execute_script(
+            "(document.querySelector(`.theme-change-button[data-mode=${arguments[0]}]`)"
+            " || document.querySelector('.theme-switch-button')).click()", mode)
+        seen.add(tuple(browser.execute_script(look)))
+    assert {theme for theme, _ in seen} == {"light", "dark"} and len({c for _, c in seen}) == 2
+
+
+def test_solutions_and_folded_callouts_open_at_a_click(browser, small):
+    browser.get((small / "second.html").as_uri())
+    for page, selector in (("second", "details.hide"), ("first", "details.admonition")):
+        browser.get((small / f"{page}.html").as_uri())
+        states = browser.execute_script(
+            f"const d = document.querySelector('{selector}'); const was = d.open;"
+            "d.querySelector('summary').click(); return [was, d.open]")
+        assert states == [False, True]
