@@ -132,9 +132,12 @@ def _only(
     "`t` with `value` in the rows that do not take part."
     return t if mask is None else t.masked_fill(~mask[..., None], value)
 
-# %% ../nbs/08_kernels.ipynb #8135eb82
+# %% ../nbs/08_kernels.ipynb #3a9ae6b6
 class FeatureFunction(nn.Module):
     "A feature function φ for kernelized attention; a subclass defines `forward(t, is_query, mask)`."
+
+    def __init__(self):
+        super().__init__()
 
     def pair(
         self,
@@ -259,7 +262,7 @@ def kernel_plan(
     width: int,               # d, the width of the values
     form_maps: bool = True,   # may a mode's own map be formed where that is cheaper?
 ) -> tuple:                   # (multiply-adds, steps); a step is (mode, "keys" | "queries" | "map")
-    "The cheapest way to apply a Kronecker product of kernelized maps to values of shape (*sizes, width)."
+    "The cheapest way to apply a Kronecker product of kernelized maps to values of these sizes and width."
     most = len(sizes) if form_maps else 0
     choices = [maps for r in range(most + 1) for maps in combinations(range(len(sizes)), r)]
     plans = [_sorted_steps(sizes, features, maps) for maps in choices]
