@@ -29,6 +29,12 @@ def _pick_modes(op: str, order: int, modes: Sequence[int] | None) -> tuple:
     return tuple(sorted(m % order for m in modes))
 
 
+def _check_sizes(op: str, sizes: Sequence[int], order: int) -> None:
+    "Raise unless there is one size for each mode."
+    if len(sizes) != order:
+        raise ValueError(f"{op}: {len(sizes)} sizes for {order} positional modes; give one for each")
+
+
 def _check_grid(op: str, x: Tensor, order: int, dim: int) -> None:
     "Raise unless `x` is (*batch, n1, …, nk, dim) with k = `order`."
     if x.ndim < order + 1 or x.shape[-1] != dim:
@@ -43,11 +49,12 @@ def _resize(
 ) -> Tensor:        # (…, size, …)
     "Linear interpolation along one axis; the ends keep their places."
     n = table.shape[axis]
-    step = (n - 1) / torch.sym_max(size - 1, 1)                     # exactly 1 at the own size
-    at = (torch.arange(size, device=table.device, dtype=torch.float32) * step).clamp(max=n - 1)
+    i = torch.arange(size, device=table.device, dtype=torch.float32)
+    step = torch.full_like(i[-1:], n - 1) / i[-1:].clamp(min=1)     # exactly 1 at the own size
+    at = (i * step).clamp(max=n - 1)
     low = at.floor().long().clamp(max=max(n - 2, 0))
     high = (low + 1).clamp(max=n - 1)
-    shape = [-1 if a == axis else 1 for a in range(table.ndim)]
+    shape = [size if a == axis else 1 for a in range(table.ndim)]
     weight = (at - low).to(table.dtype).reshape(shape)
     return torch.lerp(table.index_select(axis, low), table.index_select(axis, high), weight)
 
@@ -86,6 +93,7 @@ class LearnedPositions(nn.Module):
     ) -> Tensor:                             # (n_1, …, n_k, d), with size 1 at modes that have no positions
         "The sum of the tables, interpolated to `sizes`."
         sizes = self.sizes if sizes is None else sizes
+        _check_sizes("LearnedPositions", sizes, len(self.sizes))
         if self.full:
             grid = self.tables[0]
             for m in self.modes:
@@ -175,6 +183,7 @@ class SineCosinePositions(nn.Module):
         dtype=torch.float32,   # float32 or float64
     ) -> Tensor:               # (n_1, …, n_k, dim)
         "All vectors of a grid."
+        _check_sizes("SineCosinePositions", sizes, self.order)
         angles = []
         for m, (_, count) in self.planes.items():
             at = torch.arange(sizes[m], device=device, dtype=dtype)
