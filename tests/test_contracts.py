@@ -240,6 +240,7 @@ def test_copies_and_pickles(case):
 def test_device_and_dtype_arguments(case, device):
     layer = case.make(DIM, HEADS, device=device, dtype=F64)
     assert all(p.dtype == F64 and p.device.type == device for p in layer.parameters())
+    assert layer.to(torch.float32)(tensor(*sizes_of(case), DIM, dtype=torch.float32, device=device)).dtype == torch.float32
     meta = case.make(DIM, HEADS, device="meta")
     assert meta(torch.empty(2, *sizes_of(case), DIM, device="meta")).shape == (2, *sizes_of(case), DIM)
 
