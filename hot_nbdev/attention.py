@@ -247,9 +247,6 @@ def linear_attention(
     total = q @ z
     return q @ kv / total.masked_fill(total == 0, 1.0)
 
-# %% ../nbs/07_kronecker_attention.ipynb #da456a2b
-from functools import reduce
-
 # %% ../nbs/07_kronecker_attention.ipynb #ccc45fa5
 def _marginals(
     x: Tensor,    # any tensor
@@ -392,12 +389,12 @@ def apply_maps(
     "Multiply `v` by the joint map, without forming it. A pair (L, R) stands for the map L @ R."
     pairs = [tuple(t.to(v.dtype) for t in (S if isinstance(S, tuple) else (None, S)) if t is not None) for S in maps]
     if combine == "sum":
-        v = v if causal else v.contiguous()
-        terms = []
+        v, total = v if causal else v.contiguous(), None
         for m, S in enumerate(pairs):
             y = _times(S[-1] / len(maps), v, m, causal)
-            terms.append(_times(S[0], y, m, causal) if len(S) == 2 else y)
-        return reduce(torch.add, terms)
+            y = _times(S[0], y, m, causal) if len(S) == 2 else y
+            total = y if total is None else total.add_(y)
+        return total
     v = _product([S[-1] for S in pairs], v, causal)
     for m, S in enumerate(pairs):
         v = _times(S[0], v, m, causal) if len(S) == 2 else v

@@ -126,6 +126,7 @@ class Case(NamedTuple):
     make: object        # make(dim, heads, **options)
     order: int
     slow: object        # slow(layer, x, mask)
+    twin: bool = False  # traces like another case: compilation and export to ONNX, which take long, skip it
 
 
 K, plus, short = KroneckerAttention, SquarePlus(), OneFeature()
@@ -133,24 +134,25 @@ LAYERS = [
     Case("full", partial(FullAttention, order=2), 2, slow_full),
     Case("full causal", partial(FullAttention, order=2, causal=(0,), rotary=turn, qk_norm=True), 2,
          slow_full),
-    Case("full-linear", partial(FullAttention, order=3, kernel=plus), 3, slow_full),
+    Case("full-linear", partial(FullAttention, order=3, kernel=plus), 3, slow_full, True),
     Case("full-linear causal", partial(FullAttention, order=2, kernel=plus, causal=(-1,)), 2, slow_full),
     Case("product", partial(K, order=2), 2, slow_kronecker),
     Case("sum", partial(K, order=3, combine="sum"), 3, slow_kronecker),
-    Case("hot1", partial(K.hot1, order=3), 3, slow_kronecker),
+    Case("hot1", partial(K.hot1, order=3), 3, slow_kronecker, True),
     Case("hot1 kernel", partial(K.hot1, order=2, kernel=plus), 2, slow_kronecker),
     Case("hot2 product", partial(K.hot2, order=2), 2, slow_kronecker),
-    Case("hot2 sum", partial(K.hot2, order=2, combine="sum"), 2, slow_kronecker),
-    Case("rsqrt after, shared", partial(K, order=2, pool="rsqrt", project="after"), 2, slow_kronecker),
+    Case("hot2 sum", partial(K.hot2, order=2, combine="sum"), 2, slow_kronecker, True),
+    Case("rsqrt after, shared", partial(K, order=2, pool="rsqrt", project="after"), 2, slow_kronecker, True),
     Case("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False, qk_norm=True), 2,
-         slow_kronecker),
-    Case("rotary, no bias", partial(K, order=2, rotary=turn, bias=False), 2, slow_kronecker),
+         slow_kronecker, True),
+    Case("rotary, no bias", partial(K, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
     Case("causal product", partial(K, order=3, causal=(0,)), 3, slow_kronecker),
     Case("causal sum", partial(K, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),
     Case("two causal modes", partial(K.hot2, order=3, causal=(0, 2)), 3, slow_kronecker),
     Case("short kernel", partial(K, order=2, kernel=short), 2, slow_kronecker),
     Case("short kernel, causal sum", partial(K, order=2, kernel=short, causal=(0,), combine="sum"), 2,
-         slow_kronecker),
-    Case("causal kernel", partial(K, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2, slow_kronecker),
+         slow_kronecker, True),
+    Case("causal kernel", partial(K, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2,
+         slow_kronecker, True),
     Case("one mode", partial(K, order=1, causal=(0,)), 1, slow_kronecker),
 ]
