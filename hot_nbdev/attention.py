@@ -483,9 +483,10 @@ class KroneckerAttention(_Attention):
     def _project(self, project, norm, means: list, factors: list) -> list:
         "Pooled queries or keys, over the factor of the pooling: (B, heads, *n_c, n_m, dim / heads) for each mode."
         layers = [project] * self.order if self.shared else project
-        if self.shared:
-            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1)).split([prod(p.shape[1:-1]) for p in means], 1)
-            found = [t.unflatten(1, p.shape[1:-1]) for t, p in zip(rows, means)]
+        if self.shared:                                                 # one product for all modes
+            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1))
+            found = [t.unflatten(1, p.shape[1:-1])
+                     for t, p in zip(rows.split([prod(p.shape[1:-1]) for p in means], 1), means)]
         else:
             found = [layer(p) for layer, p in zip(layers, means)]
         if self.project == "after" and self.pool != "mean" and layers[0].bias is not None:
