@@ -247,9 +247,6 @@ def linear_attention(
     total = q @ z
     return q @ kv / total.masked_fill(total == 0, 1.0)
 
-# %% ../nbs/07_kronecker_attention.ipynb #da456a2b
-from functools import reduce
-
 # %% ../nbs/07_kronecker_attention.ipynb #ccc45fa5
 def _marginals(
     x: Tensor,    # any tensor
@@ -287,7 +284,7 @@ def _at_least_one(count):
     return count.clamp(min=1) if isinstance(count, Tensor) else count
 
 def slice_means(
-    x: Tensor,                   # (B, n1, …, nk, f)
+    x: Tensor,                   # (B, n1, …, nk, f), zero where the mask says no
     mask: Tensor | None = None,  # bool, (B, n1, …, nk)
     causal: Sequence[int] = (),  # modes along which nothing may look ahead, ascending
 ) -> tuple:                      # for each mode: means, as in `slice_sums` but in the dtype of x; and counts
@@ -392,12 +389,12 @@ def apply_maps(
     "Multiply `v` by the joint map, without forming it. A pair (L, R) stands for the map L @ R."
     pairs = [tuple(t.to(v.dtype) for t in (S if isinstance(S, tuple) else (None, S)) if t is not None) for S in maps]
     if combine == "sum":
-        v = v if causal else v.contiguous()
-        terms = []
+        v, total = v if causal else v.contiguous(), None
         for m, S in enumerate(pairs):
             y = _times(S[-1] / len(maps), v, m, causal)
-            terms.append(_times(S[0], y, m, causal) if len(S) == 2 else y)
-        return reduce(torch.add, terms)
+            y = _times(S[0], y, m, causal) if len(S) == 2 else y
+            total = y if total is None else total.add_(y)
+        return total
     v = _product([S[-1] for S in pairs], v, causal)
     for m, S in enumerate(pairs):
         v = _times(S[0], v, m, causal) if len(S) == 2 else v
@@ -486,9 +483,10 @@ class KroneckerAttention(_Attention):
     def _project(self, project, norm, means: list, factors: list) -> list:
         "Pooled queries or keys, over the factor of the pooling: (B, heads, *n_c, n_m, dim / heads) for each mode."
         layers = [project] * self.order if self.shared else project
-        if self.shared:
-            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1)).split([prod(p.shape[1:-1]) for p in means], 1)
-            found = [t.unflatten(1, p.shape[1:-1]) for t, p in zip(rows, means)]
+        if self.shared:                                                 # one product for all modes
+            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1))
+            found = [t.unflatten(1, p.shape[1:-1])
+                     for t, p in zip(rows.split([prod(p.shape[1:-1]) for p in means], 1), means)]
         else:
             found = [layer(p) for layer, p in zip(layers, means)]
         if self.project == "after" and self.pool != "mean" and layers[0].bias is not None:
@@ -529,7 +527,7 @@ class KroneckerAttention(_Attention):
             v = torch.baddbmm(b[:, None], W.expand(len(x), *W.shape), columns)
         return v.view(len(x), self.heads, -1, *x.shape[1:-1]).movedim(2, -1)
 
-    def _apply(self, maps: list, v: Tensor) -> Tensor:
+    def _joint(self, maps: list, v: Tensor) -> Tensor:
         return apply_maps(maps, v, self.combine, self.causal)
 
     def forward(
@@ -544,10 +542,10 @@ class KroneckerAttention(_Attention):
         maps, v = self._maps(x, mask, pairs=not (return_maps or dropping)), self._values(x)
         if mask is not None:
             v = v.masked_fill(~mask[:, None, ..., None], 0.0)
-        y = self._apply([self._drop(S) for S in maps] if dropping else maps, v)
+        y = self._joint([self._drop(S) for S in maps] if dropping else maps, v)
         if mask is not None:
             ones = mask[:, None, ..., None].to(torch.promote_types(v.dtype, torch.float32)).expand(*v.shape[:-1], 1)
-            y = _renormalize(y, self._apply(maps, ones), mask)
+            y = _renormalize(y, self._joint(maps, ones), mask)
         y = self.to_out(y.movedim(1, -2).reshape(shape))
         return (y, [self._leave(S, shape) for S in maps]) if return_maps else y
 
@@ -563,7 +561,7 @@ class KroneckerAttention(_Attention):
         units = torch.eye(prod(sizes), dtype=maps[0].dtype, device=x.device).reshape(1, 1, *sizes, -1)
         if mask is not None:
             units = units * mask[:, None, ..., None]
-        T = self._apply(maps, units.expand(len(x), self.heads, *units.shape[2:]))
+        T = self._joint(maps, units.expand(len(x), self.heads, *units.shape[2:]))
         if mask is not None:
             T = _renormalize(T, T.sum(-1, keepdim=True), mask)
         return self._leave(T.flatten(2, -2), shape)

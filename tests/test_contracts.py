@@ -15,7 +15,17 @@ from torch.testing import assert_close
 CPU_GPU = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA GPU"))])
 each = pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
+traced = pytest.mark.parametrize("case", [c for c in LAYERS if not c.twin], ids=lambda c: c.name)
 DIM, HEADS, F64 = 8, 2, torch.float64
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    "Tensors are tiny: a second thread would only wait for the first."
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def make(case, dtype=F64, device="cpu", dim=DIM, heads=HEADS, seed=0, **options):
@@ -41,7 +51,8 @@ def draw(data, case):
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=case.order, max_size=case.order))
     batch = data.draw(st.sampled_from([(), (2,), (2, 1)]))
     x = tensor(*batch, *sizes, DIM, seed=data.draw(st.integers(0, 99)))
-    mask = data.draw(st.sampled_from([None, random_mask(*batch, *sizes, seed=len(sizes)), random_mask(*sizes)]))
+    masks = [None, random_mask(*batch, *sizes, seed=len(sizes)), random_mask(*sizes)]
+    mask = data.draw(st.sampled_from(masks))
     return x, mask
 
 
@@ -108,7 +119,8 @@ def test_padding_changes_nothing(case, data):
 @given(data=st.data())
 def test_nothing_leaks_from_the_future(case, data):
     layer = make(case)
-    if not layer.causal: return
+    if not layer.causal:
+        return
     x, mask = draw(data, case)
     c = data.draw(st.sampled_from(layer.causal))
     axis = x.ndim - 1 - case.order + c
@@ -177,7 +189,7 @@ def test_half_precision(case, device, dtype):
         assert layer(x * 0 + 100, m).isfinite().all() and layer(x * 2000, m).isfinite().all()
 
 
-@each
+@traced
 @CPU_GPU
 def test_compiles_to_one_graph(case, device):
     torch.compiler.reset()
@@ -193,15 +205,14 @@ def test_compiles_to_one_graph(case, device):
 @each
 def test_exports(case):
     layer = make(case, torch.float32)
-    x, mask = tensor(2, *sizes_of(case), DIM, dtype=torch.float32), random_mask(2, *sizes_of(case))
-    for args in [(x,), (x, mask)]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.export.export(layer, args)
-        assert_close(program.module()(*args), layer(*args))
+    x = tensor(2, *sizes_of(case), DIM, dtype=torch.float32)    # with a mask: the export to ONNX below
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(layer, (x,))
+    assert_close(program.module()(x), layer(x))
 
 
-@each
+@traced
 def test_exports_to_onnx(case):
     pytest.importorskip("onnx", reason="needs onnx")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
@@ -231,7 +242,8 @@ def test_copies_and_pickles(case):
     buffer = io.BytesIO()
     torch.save(layer, buffer)
     buffer.seek(0)
-    for other in [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), torch.load(buffer, weights_only=False)]:
+    read = torch.load(buffer, weights_only=False)
+    for other in [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), read]:
         assert torch.equal(other(x), layer(x))
 
 
@@ -240,6 +252,8 @@ def test_copies_and_pickles(case):
 def test_device_and_dtype_arguments(case, device):
     layer = case.make(DIM, HEADS, device=device, dtype=F64)
     assert all(p.dtype == F64 and p.device.type == device for p in layer.parameters())
+    x = tensor(*sizes_of(case), DIM, dtype=torch.float32, device=device)
+    assert layer.to(torch.float32)(x).dtype == torch.float32
     meta = case.make(DIM, HEADS, device="meta")
     assert meta(torch.empty(2, *sizes_of(case), DIM, device="meta")).shape == (2, *sizes_of(case), DIM)
 
@@ -324,7 +338,8 @@ def test_kernels_without_the_keyword_and_with_it():
             self.asked = [*getattr(self, "asked", []), is_query]
             return super().forward(t)
     for case in LAYERS:
-        if "kernel" not in case.name and case.name != "full-linear": continue
+        if not isinstance(make(case).kernel, SquarePlus):
+            continue
         plain, asked = make(case), make(case)
         asked.kernel, asked.kernel_asks = Asks(), True
         x = tensor(2, *sizes_of(case), DIM)
