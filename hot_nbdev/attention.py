@@ -8,7 +8,8 @@ __all__ = ['softmax_map', 'no_later', 'FullAttention', 'kernel_map', 'linear_att
 # %% ../nbs/05_attention.ipynb #e2869fe9
 import inspect
 from collections.abc import Callable, Sequence
-from math import prod
+from contextlib import nullcontext
+from math import inf, prod
 
 import torch
 import torch.nn.functional as F
@@ -189,7 +190,7 @@ class FullAttention(_Attention):
         axes = [2 + m for m in self.causal]
         front = [t.unflatten(2, sizes).movedim(axes, list(range(2, 2 + c))) for t in (q, k, v)]
         q, k, v = (t.unsqueeze(-2).flatten(2 + c, -2) for t in front)
-        y = linear_attention(q, k, v.to(q.dtype), c).to(v.dtype).reshape(front[2].shape)
+        y = linear_attention(q, k, v, c).reshape(front[2].shape)
         return y.movedim(list(range(2, 2 + c)), axes).flatten(2, -2)
 
     def forward(
@@ -221,31 +222,55 @@ class FullAttention(_Attention):
         return self.maps(x, mask)[0]
 
 # %% ../nbs/05_attention.ipynb #8ec97e54
+def _full_precision(t: Tensor):
+    "A context in which autocast, if active, leaves products alone."
+    kind = t.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _check_features(op: str, q: Tensor, k: Tensor, where: str = "") -> None:
+    "Raise unless queries and keys have features that can be multiplied."
+    if min(q.ndim, k.ndim) < 2 or q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"{op}: {where}features of queries {tuple(q.shape)} and of keys "
+                         f"{tuple(k.shape)} must be (..., N, M) with the same number M of features; "
+                         "make both with the same feature function")
+
+
+def _over(weights: Tensor, total: Tensor) -> Tensor:
+    "Divide by the normalizers; zeros where a normalizer is zero or subnormal."
+    return weights / total.masked_fill(total < torch.finfo(total.dtype).tiny, inf)
+
+# %% ../nbs/05_attention.ipynb #8c6c12ca
 def kernel_map(
     q: Tensor,                       # features of the queries, (…, N, M), not negative
     k: Tensor,                       # features of the keys, (…, N', M), not negative
     allowed: Tensor | None = None,   # bool, broadcasts to (…, N, N')
 ) -> Tensor:                         # map, (…, N, N')
-    "Row-stochastic map with rows proportional to q kᵀ; a row whose weights are all zero stays zero."
-    weights = q @ k.mT
-    if allowed is not None:
-        weights = weights.masked_fill(~allowed, 0.0)
-    total = weights.sum(-1, keepdim=True)
-    return weights / total.masked_fill(total == 0, 1.0)
+    "Row-stochastic map with rows proportional to q kᵀ (HOT v1 eq. 10); a row without any weight is zero."
+    _check_features("kernel_map", q, k)
+    with _full_precision(q):
+        weights = q @ k.mT
+        if allowed is not None:
+            weights = weights.masked_fill(~allowed, 0.0)
+        return _over(weights, weights.sum(-1, keepdim=True))
 
 # %% ../nbs/05_attention.ipynb #cfdf98f3
 def linear_attention(
     q: Tensor,        # features of the queries, (…, *causal sizes, N, M)
-    k: Tensor,        # features of the keys, like `q`
-    v: Tensor,        # values, (…, *causal sizes, N, d)
+    k: Tensor,        # features of the keys, (…, *causal sizes, N', M)
+    v: Tensor,        # values, (…, *causal sizes, N', d)
     causal: int = 0,  # number of axes before N along which nothing looks ahead
-) -> Tensor:          # like `v`
+) -> Tensor:          # (…, *causal sizes, N, d), in the dtype of `v`
     "Apply the map of `kernel_map` to `v` without forming it: first kᵀ v, then q."
-    kv, z = k.mT @ v, k.sum(-2).unsqueeze(-1)           # (…, M, d), (…, M, 1)
-    for axis in range(-2 - causal, -2):
-        kv, z = kv.cumsum(axis), z.cumsum(axis)
-    total = q @ z
-    return q @ kv / total.masked_fill(total == 0, 1.0)
+    _check_features("linear_attention", q, k)
+    if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
+        raise ValueError(f"linear_attention: there are {k.shape[-2]} keys, but values of shape "
+                         f"{tuple(v.shape)}; give (..., {k.shape[-2]}, d)")
+    with _full_precision(v):
+        kv, z = k.mT @ v.to(k.dtype), k.sum(-2).unsqueeze(-1)       # (…, M, d), (…, M, 1)
+        for axis in range(-2 - causal, -2):
+            kv, z = kv.cumsum(axis), z.cumsum(axis)
+        return _over(q @ kv, q @ z).to(v.dtype)
 
 # %% ../nbs/07_kronecker_attention.ipynb #ccc45fa5
 def _marginals(
