@@ -20,6 +20,12 @@ class SquarePlus(torch.nn.Module):
         return torch.cat([t, -t], -1).relu() ** 2 + 0.1
 
 
+class OneFeature(torch.nn.Module):
+    "A feature map with a single feature, so that the maps of modes of size 3 and more are applied as pairs."
+    def forward(self, t):
+        return t.square().sum(-1, keepdim=True) + 0.1
+
+
 def turn(t, mode):
     "A rotary embedding in miniature: scales the features by a wave along the mode."
     n, d = t.shape[-2:]
@@ -113,7 +119,7 @@ class Case(NamedTuple):
     slow: object        # slow(layer, x, mask)
 
 
-K, plus = KroneckerAttention, SquarePlus()
+K, plus, short = KroneckerAttention, SquarePlus(), OneFeature()
 LAYERS = [
     Case("full", partial(FullAttention, order=2), 2, slow_full),
     Case("full causal", partial(FullAttention, order=2, causal=(0,), qk_norm=True, rotary=turn), 2, slow_full),
@@ -131,6 +137,8 @@ LAYERS = [
     Case("causal product", partial(K, order=3, causal=(0,)), 3, slow_kronecker),
     Case("causal sum", partial(K, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),
     Case("two causal modes", partial(K.hot2, order=3, causal=(0, 2)), 3, slow_kronecker),
+    Case("short kernel", partial(K, order=2, kernel=short), 2, slow_kronecker),
+    Case("short kernel, causal sum", partial(K, order=2, kernel=short, causal=(0,), combine="sum"), 2, slow_kronecker),
     Case("causal kernel", partial(K, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2, slow_kronecker),
     Case("one mode", partial(K, order=1, causal=(0,)), 1, slow_kronecker),
 ]

@@ -36,6 +36,13 @@ def test_execute_refuses_warnings(tmp_path):
         execute.execute(source)
 
 
+def test_execute_tells_which_stored_outputs_are_outdated(tmp_path):
+    old, new = write(tmp_path / "a.ipynb", "1 + 1", "x = 1", "x + 1"), tmp_path / "b.ipynb"
+    execute.execute_to(old, new)
+    assert execute.outdated(old, new) == [0, 2]
+    assert execute.outdated(new, new) == []
+
+
 def test_readme_moves_links_and_drops_labels_and_hidden_cells(tmp_path, monkeypatch):
     shown = new_code_cell("#| echo: true\n1 + 1", outputs=[nbformat.v4.new_output(
         "execute_result", data={"text/plain": "2"}, execution_count=1)])

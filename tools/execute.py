@@ -5,7 +5,8 @@
     python tools/execute.py nbs/01_tensor.ipynb --write
 
 A cell that fails or writes to stderr (a warning, a progress bar) stops the run with chapter, cell and
-traceback. The copy is what the site is built from, so building it leaves the checkout unchanged.
+traceback. The copy is what the site is built from, so building it leaves the checkout unchanged. Where
+the text that a cell prints is not what the notebook has stored, a note says so.
 """
 import argparse
 import os
@@ -70,6 +71,17 @@ def execute_to(path, target):
     return time.perf_counter() - start
 
 
+def printed(cell):
+    "What a code cell shows as text."
+    return ["".join(o.get("text") or o.get("data", {}).get("text/plain", "")) for o in cell.get("outputs", [])]
+
+
+def outdated(stored, fresh):
+    "Numbers of the cells whose stored text differs from that of a fresh run."
+    pairs = zip(*(nbformat.read(p, as_version=4).cells for p in (stored, fresh)), strict=True)
+    return [i for i, (old, new) in enumerate(pairs) if new.cell_type == "code" and printed(old) != printed(new)]
+
+
 def copy_sources():
     "A fresh copy of nbs/ to execute in."
     shutil.rmtree(COPY, ignore_errors=True)
@@ -98,6 +110,8 @@ def main():
         for number, (source, job) in enumerate(zip(sources, jobs, strict=True), 1):
             try:
                 print(f"[{number}/{len(jobs)}] {source.name:32} {job.result():6.1f} s", flush=True)
+                if cells := outdated(source, targets[number - 1]):
+                    print(f"      stored outputs of cells {cells} differ from this run; --write stores these")
             except ChapterError as e:
                 failed = True
                 print(f"[{number}/{len(jobs)}] {e}", file=sys.stderr, flush=True)

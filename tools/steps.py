@@ -3,13 +3,16 @@
     python tools/steps.py book    export, execute every chapter, render the site into _docs
     python tools/steps.py test    everything that decides whether the project is sound
 
-Each step is a command that can be typed by hand; it is printed before it runs. The first step that
+With --record the times are also written to results/recipes.csv, with versions and cores. Each step is a command that can be typed by hand; it is printed before it runs. The first step that
 fails ends the run with its exit status.
 """
+import csv
 import os
+import platform
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,9 +34,22 @@ TEST = [
 ]
 
 
-def run(steps):
+def record(recipe, times):
+    "Replace the rows of `recipe` in results/recipes.csv."
+    path = ROOT / "results" / "recipes.csv"
+    head = ["recipe", "step", "seconds", "cores", "python", "torch"]
+    where = [os.cpu_count(), platform.python_version(), version("torch").split("+")[0]]
+    rows = list(csv.reader(path.open()))[1:] if path.exists() else []
+    rows = [r for r in rows if r[0] != recipe] + [[recipe, t, f"{s:.0f}", *where] for t, s in times]
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w", newline="") as f:
+        csv.writer(f).writerows([head, *sorted(rows, key=lambda r: r[0])])
+
+
+def run(steps, recipe=None):
     "Run the steps in turn; return the exit status of the first that fails, or 0."
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+    # tools of .venv first; one thread each, since the steps run two chapters at a time on small matrices
+    env = {"OMP_NUM_THREADS": "1", **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     times = []
     for title, command in steps:
         print(f"\n== {title}: {command}", flush=True)
@@ -44,17 +60,21 @@ def run(steps):
             print(f"\nFAILED after {times[-1][1]:.1f} s: {title}\n  {command}", file=sys.stderr)
             return status
     print()
-    for title, seconds in [*times, ("all", sum(s for _, s in times))]:
+    times.append(("all", sum(s for _, s in times)))
+    for title, seconds in times:
         print(f"{seconds:7.1f} s  {title}")
+    if recipe:
+        record(recipe, times)
     return 0
 
 
 def main():
     recipes = {"book": BOOK, "test": TEST}
-    if len(sys.argv) != 2 or sys.argv[1] not in recipes:
+    recipe, options = sys.argv[1:2], sys.argv[2:]
+    if not recipe or recipe[0] not in recipes or options not in ([], ["--record"]):
         sys.exit(__doc__)
-    status = run(recipes[sys.argv[1]])
-    if status == 0 and sys.argv[1] == "book":
+    status = run(recipes[recipe[0]], recipe[0] if options else None)
+    if status == 0 and recipe[0] == "book":
         print("\nThe book is in _docs. Read it with `make serve`, "
               "or `python -m http.server --directory _docs`.")
     sys.exit(status)
