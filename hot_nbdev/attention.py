@@ -888,8 +888,8 @@ class MultiscaleAttention(FullAttention):
         if logits is not None: weights = logits.to(more).softmax(-1).view(self.heads, *[1] * self.order, -1, 1)
         if valid is not None: weights = weights * valid
         total = weights.sum(-2, keepdim=True)
-        t = patchify(pad_to_patches(t, stride), stride).to(more) * (weights / total.masked_fill(total == 0, 1.0))
-        return t.sum(-2).flatten(2, -2).to(t.dtype)
+        inside = patchify(pad_to_patches(t, stride), stride).to(more)
+        return (inside * (weights / total.masked_fill(total == 0, 1.0))).sum(-2).flatten(2, -2).to(t.dtype)
 
     def _spread(self, t: Tensor, sizes) -> Tensor:
         "(B, heads, n'', d) to (B, heads, n, d): what was found for a window goes to each of its positions."
