@@ -575,7 +575,8 @@ def patchify(
 ) -> Tensor:               # (*batch, n1/p1, …, nk/pk, p1 ⋯ pk, c)
     "Cut the k modes before the last axis into blocks that do not overlap."
     k, first = len(patch), x.ndim - len(patch) - 1
-    if first < 0: raise ValueError(f"patchify: x {tuple(x.shape)} needs {k} modes and features, for patch {tuple(patch)}")
+    if first < 0:
+        raise ValueError(f"patchify: x {tuple(x.shape)} needs {k} modes and features, for patch {tuple(patch)}")
     for m in reversed(range(k)):
         n, p = x.shape[first + m], patch[m]
         if p < 1 or n % p:
@@ -597,7 +598,8 @@ def unpatchify(
                          f"{tuple(y.shape)}")
     y = y.unflatten(first + k, tuple(patch))
     y = y.permute(*range(first), *(first + m + k * half for m in range(k) for half in (0, 1)), y.ndim - 1)
-    for m in range(k): y = y.flatten(first + m, first + m + 1)
+    for m in range(k):
+        y = y.flatten(first + m, first + m + 1)
     return y
 
 # %% ../nbs/10_transformer.ipynb #b92a3564
@@ -608,7 +610,8 @@ def pad_to_patches(
     "Zeros (or False) at the end of each mode, up to a whole number of patches."
     k = len(patch)
     missing = [-n % p for n, p in zip(x.shape[-k - 1:-1], patch)]
-    if not any(missing): return x
+    if not any(missing):
+        return x
     return F.pad(x, [0, 0, *(a for end in reversed(missing) for a in (0, end))])
 
 # %% ../nbs/10_transformer.ipynb #8240206e
@@ -634,7 +637,8 @@ def _groups(
             raise ValueError(f"{name}: group of modes {group} does not fit {order} modes; they are counted from 0 to "
                              f"{order - 1}, or from -{order} to -1, and a group holds at least one")
         groups.append(tuple(sorted({m % order for m in group})))
-    if not groups: raise ValueError(f"{name}: modes is empty; name at least one mode to attend along")
+    if not groups:
+        raise ValueError(f"{name}: modes is empty; name at least one mode to attend along")
     return tuple(groups)
 
 # %% ../nbs/10_transformer.ipynb #fe7ae575
@@ -696,7 +700,8 @@ class AxialAttention(_Attention):
         "Which key a query may see, (B' or 1, 1, N or 1, N), or None for every key."
         causal = [i for i, m in enumerate(group) if m in self.causal]
         allowed = no_later([x.shape[1 + m] for m in group], causal, x.device)[None, None] if causal else None
-        if mask is None: return allowed
+        if mask is None:
+            return allowed
         keys = self._fold(mask, group)[:, None, None]
         return keys if allowed is None else keys & allowed
 
@@ -704,15 +709,18 @@ class AxialAttention(_Attention):
         "The map of group a on each slice, (B', heads, N, N)."
         q, k = self._queries_keys(x, a)
         allowed = self._allowed(x, mask, self.groups[a])
-        if self.kernel is None: S = softmax_map(q, k, allowed)
-        else: S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+        if self.kernel is None:
+            S = softmax_map(q, k, allowed)
+        else:
+            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
         return S if mask is None else S.masked_fill(~self._fold(mask, self.groups[a])[:, None, :, None], 0.0)
 
     def _fused(self, x: Tensor, v: Tensor, mask: Tensor | None, a: int) -> Tensor:
         "The map of group a times `v`, by PyTorch's fused kernel."
         q, k = self._queries_keys(x, a)
         allowed = self._allowed(x, mask, self.groups[a])
-        if allowed is not None: allowed = allowed | ~allowed.any(-1, keepdim=True)
+        if allowed is not None:
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed,
                                               dropout_p=self.dropout if self.training else 0.0)
 
@@ -730,10 +738,12 @@ class AxialAttention(_Attention):
             if form:
                 maps.append(self._map(x, mask, a))
                 t = self._drop(maps[-1]).to(v.dtype) @ v
-            else: t = self._fused(x, v, mask, a)
+            else:
+                t = self._fused(x, v, mask, a)
             y = y + self._unfold(t.transpose(1, 2).flatten(2), group, x.shape[:-1])
         y = y / len(self.groups)
-        if mask is not None: y = y.masked_fill(~mask[..., None], 0.0)
+        if mask is not None:
+            y = y.masked_fill(~mask[..., None], 0.0)
         y = self.to_out(y).reshape(shape)
         return (y, self._return(maps, shape)) if return_maps else y
 
@@ -785,7 +795,8 @@ class DividedAttention(nn.Module):
         dtype=None,
     ):
         super().__init__()
-        if modes is None: modes = (0, tuple(range(1, order))) if order > 1 else (0,)
+        if modes is None:
+            modes = (0, tuple(range(1, order))) if order > 1 else (0,)
         if dim % heads:
             raise ValueError(f"DividedAttention: dim {dim} is not divisible by heads {heads}; choose heads that divide dim")
         self.dim, self.heads, self.order = dim, heads, order
@@ -813,7 +824,8 @@ class DividedAttention(nn.Module):
     ) -> Tensor | tuple:             # what is to be added to x; or that and the maps
         "Attend along every group of modes in turn."
         shape, (x, mask) = x.shape, self._enter(x, mask)
-        if not return_maps: return self._run(x, mask, lambda stage, z: (stage(z, mask), None))[0].reshape(shape)
+        if not return_maps:
+            return self._run(x, mask, lambda stage, z: (stage(z, mask), None))[0].reshape(shape)
         y, maps = self._run(x, mask, lambda stage, z: stage(z, mask, return_maps=True))
         return y.reshape(shape), [self._leave(S, shape) for (S,) in maps]
 
@@ -830,7 +842,8 @@ class DividedAttention(nn.Module):
     def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "The path map S_g ⋯ S_1 through all stages, (*batch, heads, n, n)."
         path, *later = self.stage_maps(x, mask)
-        for S in later: path = S @ path
+        for S in later:
+            path = S @ path
         return path
 
 # %% ../nbs/10_transformer.ipynb #74a48e90
@@ -876,17 +889,21 @@ class MultiscaleAttention(FullAttention):
     def _valid(self, sizes, mask: Tensor | None, stride, device) -> Tensor | None:
         "Which positions of each window take part, (B or 1, 1, *grid, P, 1); None if all do."
         if mask is None:
-            if not any(n % s for n, s in zip(sizes, stride)): return None
+            if not any(n % s for n, s in zip(sizes, stride)):
+                return None
             mask = torch.ones(1, *sizes, dtype=torch.bool, device=device)
         return patchify(pad_to_patches(mask[:, None, ..., None], stride), stride)
 
     def _pool(self, t: Tensor, mask: Tensor | None, stride, logits: Tensor | None) -> Tensor:
         "(B, heads, *sizes, d) to (B, heads, n', d): the means over the valid positions of each window."
-        if prod(stride) == 1: return t.flatten(2, -2)
+        if prod(stride) == 1:
+            return t.flatten(2, -2)
         more, valid = torch.promote_types(t.dtype, torch.float32), self._valid(t.shape[2:-1], mask, stride, t.device)
         weights = torch.ones(prod(stride), 1, device=t.device, dtype=more)
-        if logits is not None: weights = logits.to(more).softmax(-1).view(self.heads, *[1] * self.order, -1, 1)
-        if valid is not None: weights = weights * valid
+        if logits is not None:
+            weights = logits.to(more).softmax(-1).view(self.heads, *[1] * self.order, -1, 1)
+        if valid is not None:
+            weights = weights * valid
         total = weights.sum(-2, keepdim=True)
         inside = patchify(pad_to_patches(t, stride), stride).to(more)
         return (inside * (weights / total.masked_fill(total == 0, 1.0))).sum(-2).flatten(2, -2).to(t.dtype)
@@ -894,16 +911,19 @@ class MultiscaleAttention(FullAttention):
     def _spread(self, t: Tensor, sizes) -> Tensor:
         "(B, heads, n'', d) to (B, heads, n, d): what was found for a window goes to each of its positions."
         stride = self.query_stride
-        if prod(stride) == 1: return t
+        if prod(stride) == 1:
+            return t
         t = t.unflatten(2, [-(-n // s) for n, s in zip(sizes, stride)]).unsqueeze(-2)
         t = unpatchify(t.expand(*t.shape[:-2], prod(stride), t.shape[-1]), stride)
-        for m, n in enumerate(sizes): t = t.narrow(2 + m, 0, n)
+        for m, n in enumerate(sizes):
+            t = t.narrow(2 + m, 0, n)
         return t.flatten(2, -2)
 
     def _allowed(self, sizes, mask, device) -> Tensor | None:
         "Which window of keys a query may see, (B or 1, 1, n'' or 1, n'), or None for all."
         valid, allowed = self._valid(sizes, mask, self.stride, device), None
-        if valid is not None: allowed = valid.flatten(-2).any(-1).flatten(2)[:, :, None]
+        if valid is not None:
+            allowed = valid.flatten(-2).any(-1).flatten(2)[:, :, None]
         for c in self.causal:
             place = [torch.arange(sizes[c], device=device).view([-1 if m == c else 1 for m in range(self.order)])
                      .expand([-(-n // s) for n, s in zip(sizes, stride)]).flatten()
@@ -921,9 +941,12 @@ class MultiscaleAttention(FullAttention):
     def _map(self, x: Tensor, mask: Tensor | None) -> Tensor:
         "The map between windows, (B, heads, n'', n'), with zero rows where a window of queries is empty."
         q, k, allowed = self._pooled(x, mask)
-        if self.kernel is None: S = softmax_map(q, k, allowed)
-        else: S = kernel_map(self._features(q, True), self._features(k, False), allowed)
-        if mask is None: return S
+        if self.kernel is None:
+            S = softmax_map(q, k, allowed)
+        else:
+            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+        if mask is None:
+            return S
         taking = self._valid(x.shape[1:-1], mask, self.query_stride, x.device).flatten(-2).any(-1).flatten(2)
         return S.masked_fill(~taking[..., None], 0.0)
 
@@ -937,14 +960,17 @@ class MultiscaleAttention(FullAttention):
         shape, (x, mask) = x.shape, self._enter(x, mask)
         v = self._pool(self._split(self.to_v(x)), mask, self.stride, self.pool_v)
         S = self._map(x, mask) if return_maps or self.kernel is not None else None
-        if S is not None: y = self._drop(S).to(v.dtype) @ v
+        if S is not None:
+            y = self._drop(S).to(v.dtype) @ v
         else:
             q, k, allowed = self._pooled(x, mask)
-            if allowed is not None: allowed = allowed | ~allowed.any(-1, keepdim=True)
+            if allowed is not None:
+                allowed = allowed | ~allowed.any(-1, keepdim=True)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed,
                                                dropout_p=self.dropout if self.training else 0.0)
         y = self._spread(y, x.shape[1:-1])
-        if mask is not None: y = y.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
+        if mask is not None:
+            y = y.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
         y = self.to_out(y.transpose(1, 2).reshape(shape))
         return (y, [self._leave(S, shape)]) if return_maps else y
 
@@ -955,7 +981,8 @@ class MultiscaleAttention(FullAttention):
         units = torch.eye(prod(sizes), dtype=S.dtype, device=x.device).reshape(1, 1, *sizes, -1)
         units = units.expand(len(x), self.heads, *units.shape[2:])
         T = self._spread(S @ self._pool(units, mask, self.stride, self.pool_v).to(S.dtype), sizes)
-        if mask is not None: T = T.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
+        if mask is not None:
+            T = T.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
         return self._leave(T, shape)
 
 # %% ../nbs/10_transformer.ipynb #a52320fc
@@ -985,7 +1012,8 @@ class NoAttention(_Attention):
     ) -> Tensor | tuple:             # like x; or that and []
         shape, (x, mask) = x.shape, self._enter(x, mask)
         y = self.to_v(x)
-        if mask is not None: y = y.masked_fill(~mask[..., None], 0.0)
+        if mask is not None:
+            y = y.masked_fill(~mask[..., None], 0.0)
         y = self.to_out(y).reshape(shape)
         return (y, []) if return_maps else y
 

@@ -54,7 +54,8 @@ def slow_output(case, layer, x, mask):
     masks = mask.expand(*x.shape[:-1]).reshape(-1, *sizes)
     S = torch.stack([case.slow(layer, a, b) for a, b in zip(flat, masks, strict=True)])
     if case.output is not None:
-        return S, torch.stack([case.output(layer, a, b) for a, b in zip(flat, masks, strict=True)]).reshape(x.shape)
+        y = [case.output(layer, a, b) for a, b in zip(flat, masks, strict=True)]
+        return S, torch.stack(y).reshape(x.shape)
     v = layer.to_v(flat).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
     return S, layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
 
@@ -104,7 +105,8 @@ def test_padding_changes_nothing(case, data):
     padded = y.masked_select(~mask[..., None].expand(y.shape)).reshape(-1, DIM)
     ones = (1,) * case.order
     nothing = layer(torch.zeros(*ones, DIM, dtype=F64), torch.zeros(ones, dtype=torch.bool)).reshape(1, DIM)
-    if case.output is None: assert torch.equal(nothing, layer.to_out(torch.zeros(1, DIM, dtype=F64)))
+    if case.output is None:
+        assert torch.equal(nothing, layer.to_out(torch.zeros(1, DIM, dtype=F64)))
     assert_close(padded, nothing.expand(padded.shape), rtol=0, atol=0)
 
 
@@ -262,7 +264,8 @@ def test_empty_batch_and_modes_of_size_one(case):
         assert layer(torch.zeros(shape, dtype=F64), mask).shape == shape
     x = tensor(3, *ones, DIM)
     assert_close(layer(x), slow_output(case, layer, x, None)[1])
-    if case.output is None: assert_close(layer(x), layer.to_out(layer.to_v(x)))
+    if case.output is None:
+        assert_close(layer(x), layer.to_out(layer.to_v(x)))
     assert_close(layer.dense_map(x), torch.ones(3, HEADS, 1, 1, dtype=F64))
 
 
