@@ -247,9 +247,6 @@ def linear_attention(
     total = q @ z
     return q @ kv / total.masked_fill(total == 0, 1.0)
 
-# %% ../nbs/07_kronecker_attention.ipynb #da456a2b
-from functools import reduce
-
 # %% ../nbs/07_kronecker_attention.ipynb #ccc45fa5
 def _marginals(
     x: Tensor,    # any tensor
@@ -392,12 +389,12 @@ def apply_maps(
     "Multiply `v` by the joint map, without forming it. A pair (L, R) stands for the map L @ R."
     pairs = [tuple(t.to(v.dtype) for t in (S if isinstance(S, tuple) else (None, S)) if t is not None) for S in maps]
     if combine == "sum":
-        v = v if causal else v.contiguous()
-        terms = []
+        v, total = v if causal else v.contiguous(), None
         for m, S in enumerate(pairs):
             y = _times(S[-1] / len(maps), v, m, causal)
-            terms.append(_times(S[0], y, m, causal) if len(S) == 2 else y)
-        return reduce(torch.add, terms)
+            y = _times(S[0], y, m, causal) if len(S) == 2 else y
+            total = y if total is None else total.add_(y)
+        return total
     v = _product([S[-1] for S in pairs], v, causal)
     for m, S in enumerate(pairs):
         v = _times(S[0], v, m, causal) if len(S) == 2 else v
@@ -486,9 +483,10 @@ class KroneckerAttention(_Attention):
     def _project(self, project, norm, means: list, factors: list) -> list:
         "Pooled queries or keys, over the factor of the pooling: (B, heads, *n_c, n_m, dim / heads) for each mode."
         layers = [project] * self.order if self.shared else project
-        if self.shared:
-            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1)).split([prod(p.shape[1:-1]) for p in means], 1)
-            found = [t.unflatten(1, p.shape[1:-1]) for t, p in zip(rows, means)]
+        if self.shared:                                                 # one product for all modes
+            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1))
+            found = [t.unflatten(1, p.shape[1:-1])
+                     for t, p in zip(rows.split([prod(p.shape[1:-1]) for p in means], 1), means)]
         else:
             found = [layer(p) for layer, p in zip(layers, means)]
         if self.project == "after" and self.pool != "mean" and layers[0].bias is not None:
