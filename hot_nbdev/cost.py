@@ -174,10 +174,9 @@ def _kronecker_cost(sizes, dim, heads, combine, causal, features, random, projec
 def _slice_cost(kind, sizes, dim, heads, groups, features, random, bias) -> Cost:
     "Attention within slices: full attention on each, for each group of modes."
     n, D, k = prod(sizes), dim, len(sizes)
-    default = {"axial": list(range(k)), "temporal": [0], "spatial": [range(1, k)], "divided": [0, range(1, k)][:k]}
-    groups = [(g,) if isinstance(g, int) else g for g in default[kind if groups is None else "axial"]
-              ] if groups is None else [(g,) if isinstance(g, int) else g for g in groups]
-    seen, g = [prod(sizes[m] for m in group) for group in groups], len(groups)
+    if groups is None:
+        groups = {"axial": range(k), "temporal": [0], "spatial": [range(1, k)], "divided": [0, range(1, k)][:k]}[kind]
+    seen, g = [prod(sizes[m] for m in ([G] if isinstance(G, int) else G)) for G in groups], len(groups)
     matrices = 4 * g if kind == "divided" else 2 * g + 2
     maps = n * sum(seen) * (heads * features if features else D)
     norms = 2 * D * g if kind == "divided" else 0
@@ -185,20 +184,21 @@ def _slice_cost(kind, sizes, dim, heads, groups, features, random, bias) -> Cost
                 heads * n * sum(seen), matrices * D * (D + bias) + norms)
 
 
-def _full_cost(kind, sizes, dim, heads, features, random, bias, stride, query_stride) -> Cost:
-    "One map over all positions, or over windows of them, or none but its two thin factors."
-    n, D, k = prod(sizes), dim, len(sizes)
-    strides = [(s,) * k if isinstance(s, int) else s for s in (query_stride, stride, stride)]
-    windows = [prod(ceil(N / s) for N, s in zip(sizes, each)) for each in strides]
-    queries, keys = windows[:2] if kind == "multiscale" else (n, n)
-    pooling = sum(D * (w * prod(s) - w) for w, s in zip(windows, strides)) if kind == "multiscale" else 0
-    common = dict(projections=4 * n * D * D, pooling=pooling, parameters=4 * D * (D + bias))
+def _full_cost(kind, sizes, dim, heads, features, random, bias, stride, query_stride, learned) -> Cost:
+    "One map over all positions, or over windows of them, or only its two thin factors."
+    n, D, k, windows, pooling, weights = prod(sizes), dim, len(sizes), [prod(sizes)] * 2, 0, 0
+    if kind == "multiscale":
+        strides = [(s,) * k if isinstance(s, int) else s for s in (query_stride, stride, stride)]
+        windows = [prod(ceil(N / s) for N, s in zip(sizes, each)) for each in strides]
+        pooling = sum(D * w * (prod(s) - 1) for w, s in zip(windows, strides))
+        weights = heads * sum(prod(s) for s in strides if prod(s) > 1) if learned else 0
+    queries, keys, M = windows[0], windows[1], features
+    common = dict(projections=4 * n * D * D, features=(queries + keys) * D * M if random else 0, pooling=pooling,
+                  parameters=4 * D * (D + bias) + weights)
     if kind == "full-linear":
-        M = features
-        return Cost(features=2 * n * M * D if random else 0, application=2 * n * M * D + n * M * heads, **common)
-    maps = queries * keys * (heads * features if features else D)
-    return Cost(features=(queries + keys) * D * features if random else 0, maps=maps,
-                application=queries * keys * D, map_entries=heads * queries * keys, **common)
+        return Cost(application=2 * n * M * D + n * M * heads, **common)
+    return Cost(maps=queries * keys * (heads * M if M else D), application=queries * keys * D,
+                map_entries=heads * queries * keys, **common)
 
 # %% ../nbs/11_cost.ipynb #a1af7407
 KINDS = ("full", "full-linear", "product", "sum", "axial", "divided", "spatial", "temporal", "multiscale", "none")
@@ -218,6 +218,7 @@ def attention_cost(
     groups: Sequence | None = None,     # of 'axial', 'divided': groups of modes
     stride: int | Sequence[int] = 2,    # of 'multiscale': windows of keys and values
     query_stride: int | Sequence[int] = 1,  # of 'multiscale': windows of queries
+    learned: bool = False,              # of 'multiscale': are the windows weighted by parameters?
     bias: bool = True,                  # biases in the projections?
     qk_norm: bool = False,              # LayerNorm on queries and keys?
 ) -> Cost:
@@ -233,31 +234,37 @@ def attention_cost(
     if kind == "full-linear" and features is None: features = dim // heads
     sizes, causal = tuple(sizes), sorted({c % len(sizes) for c in causal})
     random = random and features is not None
-    if kind == "none": return Cost()
+    if kind == "none": return Cost(2 * prod(sizes) * dim ** 2, parameters=2 * dim * (dim + bias))
     if kind in ("product", "sum"):
         cost = _kronecker_cost(sizes, dim, heads, kind, causal, features, random, project, shared, bias)
     elif kind in ("full", "full-linear", "multiscale"):
-        cost = _full_cost(kind, sizes, dim, heads, features, random, bias, stride, query_stride)
+        cost = _full_cost(kind, sizes, dim, heads, features, random, bias, stride, query_stride, learned)
     else:
         cost = _slice_cost(kind, sizes, dim, heads, groups, features, random, bias)
-    return cost + Cost(parameters=4 * dim // heads if qk_norm else 0)
+    if not qk_norm: return cost
+    stages = min(2, len(sizes)) if groups is None else len(groups)
+    return cost + Cost(parameters=(stages if kind == "divided" else 1) * 4 * dim // heads)
 
 # %% ../nbs/11_cost.ipynb #5b675e64
+_LAYERS = dict(FullAttention="full", KroneckerAttention="product", AxialAttention="axial", DividedAttention="divided",
+               MultiscaleAttention="multiscale", NoAttention="none")
+
+
 def _settings(layer: nn.Module) -> dict:
     "The arguments of `attention_cost` that describe a layer of this library."
-    name = type(layer).__name__
-    names = dict(FullAttention="full", KroneckerAttention="product", AxialAttention="axial",
-                 DividedAttention="divided", MultiscaleAttention="multiscale")
-    if name not in names:
-        raise ValueError(f"attention_cost: there is no formula for a {name}; use count")
-    inner = layer.stages[0] if name == "DividedAttention" else layer
-    found = dict(kind=names[name], dim=layer.dim, heads=layer.heads, causal=layer.causal,
-                 bias=inner.to_out.bias is not None, qk_norm=isinstance(inner.norm_q, nn.LayerNorm))
+    kind = _LAYERS.get(type(layer).__name__)
+    if kind is None:
+        raise ValueError(f"attention_cost: there is no formula for a {type(layer).__name__}; use count")
+    inner = layer.stages[0] if kind == "divided" else layer
+    found = dict(kind=kind, dim=layer.dim, heads=layer.heads, causal=layer.causal, bias=inner.to_out.bias is not None,
+                 qk_norm=isinstance(getattr(inner, "norm_q", None), nn.LayerNorm))
     if inner.kernel is not None:
         found["random"] = hasattr(inner.kernel, "omega")
         found["features"] = len(inner.kernel.omega) if found["random"] else layer.dim // layer.heads
-    if name == "FullAttention" and inner.kernel is not None: found["kind"] = "full-linear"
-    if name == "KroneckerAttention": found.update(kind=layer.combine, shared=layer.shared)
-    if name in ("AxialAttention", "DividedAttention"): found["groups"] = layer.groups
-    if name == "MultiscaleAttention": found.update(stride=layer.stride, query_stride=layer.query_stride)
+    if kind == "full" and inner.kernel is not None: found["kind"] = "full-linear"
+    if kind == "product": found.update(kind=layer.combine, shared=layer.shared)
+    if kind in ("axial", "divided"): found["groups"] = layer.groups
+    if kind == "multiscale":
+        found.update(stride=layer.stride, query_stride=layer.query_stride,
+                     learned=layer.pool_q is not None or layer.pool_k is not None)
     return found
