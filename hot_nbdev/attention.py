@@ -287,7 +287,7 @@ def _at_least_one(count):
     return count.clamp(min=1) if isinstance(count, Tensor) else count
 
 def slice_means(
-    x: Tensor,                   # (B, n1, …, nk, f)
+    x: Tensor,                   # (B, n1, …, nk, f), zero where the mask says no
     mask: Tensor | None = None,  # bool, (B, n1, …, nk)
     causal: Sequence[int] = (),  # modes along which nothing may look ahead, ascending
 ) -> tuple:                      # for each mode: means, as in `slice_sums` but in the dtype of x; and counts
@@ -529,7 +529,7 @@ class KroneckerAttention(_Attention):
             v = torch.baddbmm(b[:, None], W.expand(len(x), *W.shape), columns)
         return v.view(len(x), self.heads, -1, *x.shape[1:-1]).movedim(2, -1)
 
-    def _apply_all(self, maps: list, v: Tensor) -> Tensor:
+    def _joint(self, maps: list, v: Tensor) -> Tensor:
         return apply_maps(maps, v, self.combine, self.causal)
 
     def forward(
@@ -544,10 +544,10 @@ class KroneckerAttention(_Attention):
         maps, v = self._maps(x, mask, pairs=not (return_maps or dropping)), self._values(x)
         if mask is not None:
             v = v.masked_fill(~mask[:, None, ..., None], 0.0)
-        y = self._apply_all([self._drop(S) for S in maps] if dropping else maps, v)
+        y = self._joint([self._drop(S) for S in maps] if dropping else maps, v)
         if mask is not None:
             ones = mask[:, None, ..., None].to(torch.promote_types(v.dtype, torch.float32)).expand(*v.shape[:-1], 1)
-            y = _renormalize(y, self._apply_all(maps, ones), mask)
+            y = _renormalize(y, self._joint(maps, ones), mask)
         y = self.to_out(y.movedim(1, -2).reshape(shape))
         return (y, [self._leave(S, shape) for S in maps]) if return_maps else y
 
@@ -563,7 +563,7 @@ class KroneckerAttention(_Attention):
         units = torch.eye(prod(sizes), dtype=maps[0].dtype, device=x.device).reshape(1, 1, *sizes, -1)
         if mask is not None:
             units = units * mask[:, None, ..., None]
-        T = self._apply_all(maps, units.expand(len(x), self.heads, *units.shape[2:]))
+        T = self._joint(maps, units.expand(len(x), self.heads, *units.shape[2:]))
         if mask is not None:
             T = _renormalize(T, T.sum(-1, keepdim=True), mask)
         return self._leave(T.flatten(2, -2), shape)
@@ -888,8 +888,8 @@ class MultiscaleAttention(FullAttention):
         if logits is not None: weights = logits.to(more).softmax(-1).view(self.heads, *[1] * self.order, -1, 1)
         if valid is not None: weights = weights * valid
         total = weights.sum(-2, keepdim=True)
-        t = patchify(pad_to_patches(t, stride), stride).to(more) * (weights / total.masked_fill(total == 0, 1.0))
-        return t.sum(-2).flatten(2, -2).to(t.dtype)
+        inside = patchify(pad_to_patches(t, stride), stride).to(more)
+        return (inside * (weights / total.masked_fill(total == 0, 1.0))).sum(-2).flatten(2, -2).to(t.dtype)
 
     def _spread(self, t: Tensor, sizes) -> Tensor:
         "(B, heads, n'', d) to (B, heads, n, d): what was found for a window goes to each of its positions."
