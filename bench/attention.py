@@ -3,12 +3,13 @@
     python bench/attention.py            all shapes; some minutes on two cores
     python bench/attention.py --quick    few rounds, for a first look
 
-Everything is timed in turns within one process: in every round each rival runs once (several calls where one is
-short; in five rounds only where one takes long), and its time is divided by that of the floor in the same round. Reported are the median of these ratios and
-their spread. The floor of a layer is its two D x D projections, values and results. The limit is the time that the
-layer's multiply-adds would take at the rate of a product of two 1024 x 1024 matrices, which is timed in every round
-as well: it cannot be reached. Ratios carry over from
-machine to machine better than times, but not all the way.
+Everything is timed in turns within one process: in every round each rival runs once (several calls where
+one is short; in five rounds only where one takes long), and its time is divided by that of the floor in the
+same round. Reported are the median of these ratios and their spread. The floor of a layer is its two D x D
+projections, values and results. The limit is the time that the layer's multiply-adds would take at the rate
+of a product of two 1024 x 1024 matrices, timed in every round as well: it cannot be reached. A backward pass
+is taken to cost two forward passes. Peak is over the bytes of the input. Ratios carry over from machine to
+machine better than times, but not all the way.
 
 The peer `axial-attention` is timed where it is installed: pip install "hot_nbdev[peers]".
 """
@@ -32,8 +33,8 @@ SHAPES = [  # batch, sizes, dim
     (4, (321, 24), 128), (16, (21, 24), 128), (2, (66, 66), 128),
 ]
 HEADS = 8
-HEAD = ["batch", "sizes", "dim", "pass", "what", "over_floor", "least", "most", "over_limit", "counted", "peak",
-        "rounds", "hardware", "torch"]
+HEAD = ["batch", "sizes", "dim", "pass", "what", "over_floor", "least", "most", "over_limit", "counted",
+        "peak", "rounds", "hardware", "torch"]
 
 
 def peers(dim, order):
@@ -59,14 +60,16 @@ def rivals(sizes, dim):
 
 
 def wait(device):
-    if device.type == "cuda": torch.cuda.synchronize(device)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def timed(call, times, device):
     "Seconds of one call, as the mean over `times` calls in a row."
     wait(device)
     start = time.perf_counter()
-    for _ in range(times): call()
+    for _ in range(times):
+        call()
     wait(device)
     return (time.perf_counter() - start) / times
 
@@ -76,7 +79,8 @@ def calls(module, x, training):
     module.requires_grad_(training)
     if not training:
         @torch.inference_mode()
-        def forward(): return module(x)
+        def forward():
+            return module(x)
         return forward
     x, g = x.clone().requires_grad_(), torch.randn_like(x)
 
@@ -115,12 +119,14 @@ def measure(batch, sizes, dim, training, rounds, least, device):
     times = {name: [] for name, *_ in lanes}
     for turn in range(rounds):
         for name, call, _, repeat in lanes:
-            if turn < 5 or not slow.get(name): times[name].append(timed(call, repeat, device))
+            if turn < 5 or not slow.get(name):
+                times[name].append(timed(call, repeat, device))
     (_, _, square, _), (_, _, base, _), *_ = lanes
     factor = 3 if training else 1                                           # a backward pass counts twice
     for name, call, counted, _ in lanes[1:]:
-        ratios = [t / f for t, f in zip(times[name], times["floor"])]
-        limit = [t / m * square / (factor * counted) for t, m in zip(times[name], times["matrix"])] if counted else None
+        turns = list(zip(times[name], times["floor"], times["matrix"], strict=False))
+        ratios = [t / f for t, f, _ in turns]
+        limit = [t / m * square / (factor * counted) for t, _, m in turns] if counted else None
         yield [batch, "x".join(map(str, sizes)), dim, "train" if training else "forward", name,
                f"{median(ratios):.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}",
                f"{median(limit):.2f}" if limit else "", f"{counted / base:.2f}" if counted else "",
@@ -128,7 +134,8 @@ def measure(batch, sizes, dim, training, rounds, least, device):
 
 
 def hardware(device):
-    if device.type == "cuda": return torch.cuda.get_device_name(device)
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
     return f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads"
 
 
@@ -136,13 +143,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", default=Path(__file__).parents[1] / "results" / "bench_attention.csv", type=Path)
+    parser.add_argument("--out", default=Path(__file__).parents[1] / "results" / "bench_attention.csv",
+                        type=Path)
     parser.add_argument("--threads", type=int, help="threads of the CPU; default: PyTorch's choice")
     args = parser.parse_args()
-    if args.threads: torch.set_num_threads(args.threads)
+    if args.threads:
+        torch.set_num_threads(args.threads)
     device, rounds, least = torch.device(args.device), 5 if args.quick else 25, 0.002 if args.quick else 0.01
     torch.manual_seed(0)
-    if not peers(16, 1): print("axial-attention is not installed: left out (pip install \"hot_nbdev[peers]\")")
+    if not peers(16, 1):
+        print("axial-attention is not installed: left out (pip install \"hot_nbdev[peers]\")")
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > 1:
         print(f"this machine has other work to do (load {os.getloadavg()[0]:.1f}): expect a wide spread")
     print(f"{'shape':>18} {'pass':>8} {'what':>16} {'x floor':>8} {'least':>6} {'most':>6} {'x limit':>8} "
@@ -155,9 +165,10 @@ def main():
                 rows.append([*row, *about])
                 shape, (_, _, _, kind, what, *numbers) = f"{batch}x({row[1]})x{dim}", row
                 print(f"{shape:>18} {kind:>8} {what:>16} " + " ".join(
-                    f"{v:>{w}}" for v, w in zip(numbers, (8, 6, 6, 8, 8, 6))), flush=True)
+                    f"{v:>{w}}" for v, w in zip(numbers, (8, 6, 6, 8, 8, 6), strict=True)), flush=True)
     args.out.parent.mkdir(exist_ok=True)
-    with args.out.open("w", newline="") as f: csv.writer(f, lineterminator="\n").writerows([HEAD, *rows])
+    with args.out.open("w", newline="") as f:
+        csv.writer(f, lineterminator="\n").writerows([HEAD, *rows])
     print(f"written: {args.out.name}")
 
 

@@ -88,7 +88,8 @@ class _Storages(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         made = [t for t in tree_leaves(out) if isinstance(t, Tensor) and t.untyped_storage()._cdata not in there]
         for t in made:
-            if t.untyped_storage()._cdata not in self.known: self._enter(t)
+            if t.untyped_storage()._cdata not in self.known:
+                self._enter(t)
         if made or func._schema.is_mutable:
             self.moved += sum(t.numel() * t.element_size() for t in (*inputs, *made))
         return out
@@ -131,7 +132,8 @@ class Cost:
 # %% ../nbs/11_cost.ipynb #40ded69b
 def _marginal_additions(sizes: Sequence[int]) -> int:
     "Additions that make the sums over all modes but one, for each mode, by halves."
-    if len(sizes) < 2: return 0
+    if len(sizes) < 2:
+        return 0
     left, right = sizes[:len(sizes) // 2], sizes[len(sizes) // 2:]
     return 2 * prod(sizes) - prod(left) - prod(right) + _marginal_additions(left) + _marginal_additions(right)
 
@@ -140,7 +142,8 @@ def _pooling_additions(sizes: Sequence[int], causal: Sequence[int], dim: int) ->
     "Additions of pooling; running sums over prefixes of causal modes are additions too."
     free, past, c = [m for m in range(len(sizes)) if m not in causal], prod(sizes[m] for m in causal), len(causal)
     total = past * _marginal_additions([sizes[m] for m in free])
-    if free and causal: total += past * (sizes[free[0]] - 1)                # the free modes, summed altogether
+    if free and causal:
+        total += past * (sizes[free[0]] - 1)                # the free modes, summed altogether
     total += past * c * (c - 1 + sum(sizes[m] for m in free))               # running sums
     return total * (dim + 1 if causal else dim)                             # counts are pooled like one feature
 
@@ -152,7 +155,8 @@ def _kronecker_cost(sizes, dim, heads, combine, causal, features, random, projec
     weights = (2 if shared else 2 * k) + 2
     projected = sum(rows) if project == "pooled" else (n if shared else k * n)
     pooled = _pooling_additions(sizes, causal, D)
-    if project == "tokens": pooled = 2 * D * (k * n - sum(sizes))           # queries and keys, mode by mode
+    if project == "tokens":
+        pooled = 2 * D * (k * n - sum(sizes))           # queries and keys, mode by mode
     maps = sum(0 if pair else r * N * (heads * features if features else D) for r, N, pair in zip(rows, sizes, pairs))
     # the product goes through the modes as the layer does, causal modes first; entries changes by thin factors
     order = [*causal, *free] if causal else free[::-1]
@@ -162,7 +166,8 @@ def _kronecker_cost(sizes, dim, heads, combine, causal, features, random, projec
     for m in order:
         width = features if pairs[m] else sizes[m]
         application += entries * width * (2 if pairs[m] and combine == "sum" else 1)
-        if combine == "product": entries = entries // sizes[m] * width
+        if combine == "product":
+            entries = entries // sizes[m] * width
     for m in range(k):
         if pairs[m] and combine == "product":
             application, entries = application + entries * sizes[m], entries // features * sizes[m]
@@ -231,17 +236,20 @@ def attention_cost(
         raise ValueError(f"attention_cost: dim is {dim}, and must be a multiple of heads {heads}")
     if project not in ("pooled", "tokens"):
         raise ValueError(f"attention_cost: project is {project!r}; choose 'pooled' or 'tokens'")
-    if kind == "full-linear" and features is None: features = dim // heads
+    if kind == "full-linear" and features is None:
+        features = dim // heads
     sizes, causal = tuple(sizes), sorted({c % len(sizes) for c in causal})
     random = random and features is not None
-    if kind == "none": return Cost(2 * prod(sizes) * dim ** 2, parameters=2 * dim * (dim + bias))
+    if kind == "none":
+        return Cost(2 * prod(sizes) * dim ** 2, parameters=2 * dim * (dim + bias))
     if kind in ("product", "sum"):
         cost = _kronecker_cost(sizes, dim, heads, kind, causal, features, random, project, shared, bias)
     elif kind in ("full", "full-linear", "multiscale"):
         cost = _full_cost(kind, sizes, dim, heads, features, random, bias, stride, query_stride, learned)
     else:
         cost = _slice_cost(kind, sizes, dim, heads, groups, features, random, bias)
-    if not qk_norm: return cost
+    if not qk_norm:
+        return cost
     stages = min(2, len(sizes)) if groups is None else len(groups)
     return cost + Cost(parameters=(stages if kind == "divided" else 1) * 4 * dim // heads)
 
@@ -261,9 +269,12 @@ def _settings(layer: nn.Module) -> dict:
     if inner.kernel is not None:
         found["random"] = hasattr(inner.kernel, "omega")
         found["features"] = len(inner.kernel.omega) if found["random"] else layer.dim // layer.heads
-    if kind == "full" and inner.kernel is not None: found["kind"] = "full-linear"
-    if kind == "product": found.update(kind=layer.combine, shared=layer.shared)
-    if kind in ("axial", "divided"): found["groups"] = layer.groups
+    if kind == "full" and inner.kernel is not None:
+        found["kind"] = "full-linear"
+    if kind == "product":
+        found.update(kind=layer.combine, shared=layer.shared)
+    if kind in ("axial", "divided"):
+        found["groups"] = layer.groups
     if kind == "multiscale":
         found.update(stride=layer.stride, query_stride=layer.query_stride,
                      learned=layer.pool_q is not None or layer.pool_k is not None)
