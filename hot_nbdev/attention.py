@@ -8,7 +8,8 @@ __all__ = ['softmax_map', 'no_later', 'FullAttention', 'kernel_map', 'linear_att
 # %% ../nbs/05_attention.ipynb #e2869fe9
 import inspect
 from collections.abc import Callable, Sequence
-from math import prod
+from contextlib import nullcontext
+from math import inf, prod
 
 import torch
 import torch.nn.functional as F
@@ -189,7 +190,7 @@ class FullAttention(_Attention):
         axes = [2 + m for m in self.causal]
         front = [t.unflatten(2, sizes).movedim(axes, list(range(2, 2 + c))) for t in (q, k, v)]
         q, k, v = (t.unsqueeze(-2).flatten(2 + c, -2) for t in front)
-        y = linear_attention(q, k, v.to(q.dtype), c).to(v.dtype).reshape(front[2].shape)
+        y = linear_attention(q, k, v, c).reshape(front[2].shape)
         return y.movedim(list(range(2, 2 + c)), axes).flatten(2, -2)
 
     def forward(
@@ -221,34 +222,55 @@ class FullAttention(_Attention):
         return self.maps(x, mask)[0]
 
 # %% ../nbs/05_attention.ipynb #8ec97e54
+def _full_precision(t: Tensor):
+    "A context in which autocast, if active, leaves products alone."
+    kind = t.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+def _check_features(op: str, q: Tensor, k: Tensor, where: str = "") -> None:
+    "Raise unless queries and keys have features that can be multiplied."
+    if min(q.ndim, k.ndim) < 2 or q.shape[-1] != k.shape[-1]:
+        raise ValueError(f"{op}: {where}features of queries {tuple(q.shape)} and of keys "
+                         f"{tuple(k.shape)} must be (..., N, M) with the same number M of features; "
+                         "make both with the same feature function")
+
+
+def _over(weights: Tensor, total: Tensor) -> Tensor:
+    "Divide by the normalizers; zeros where a normalizer is zero or subnormal."
+    return weights / total.masked_fill(total < torch.finfo(total.dtype).tiny, inf)
+
+# %% ../nbs/05_attention.ipynb #8c6c12ca
 def kernel_map(
     q: Tensor,                       # features of the queries, (…, N, M), not negative
     k: Tensor,                       # features of the keys, (…, N', M), not negative
     allowed: Tensor | None = None,   # bool, broadcasts to (…, N, N')
 ) -> Tensor:                         # map, (…, N, N')
-    "Row-stochastic map with rows proportional to q kᵀ; a row whose weights are all zero stays zero."
-    weights = q @ k.mT
-    if allowed is not None:
-        weights = weights.masked_fill(~allowed, 0.0)
-    total = weights.sum(-1, keepdim=True)
-    return weights / total.masked_fill(total == 0, 1.0)
+    "Row-stochastic map with rows proportional to q kᵀ (HOT v1 eq. 10); a row without any weight is zero."
+    _check_features("kernel_map", q, k)
+    with _full_precision(q):
+        weights = q @ k.mT
+        if allowed is not None:
+            weights = weights.masked_fill(~allowed, 0.0)
+        return _over(weights, weights.sum(-1, keepdim=True))
 
 # %% ../nbs/05_attention.ipynb #cfdf98f3
 def linear_attention(
     q: Tensor,        # features of the queries, (…, *causal sizes, N, M)
-    k: Tensor,        # features of the keys, like `q`
-    v: Tensor,        # values, (…, *causal sizes, N, d)
+    k: Tensor,        # features of the keys, (…, *causal sizes, N', M)
+    v: Tensor,        # values, (…, *causal sizes, N', d)
     causal: int = 0,  # number of axes before N along which nothing looks ahead
-) -> Tensor:          # like `v`
+) -> Tensor:          # (…, *causal sizes, N, d), in the dtype of `v`
     "Apply the map of `kernel_map` to `v` without forming it: first kᵀ v, then q."
-    kv, z = k.mT @ v, k.sum(-2).unsqueeze(-1)           # (…, M, d), (…, M, 1)
-    for axis in range(-2 - causal, -2):
-        kv, z = kv.cumsum(axis), z.cumsum(axis)
-    total = q @ z
-    return q @ kv / total.masked_fill(total == 0, 1.0)
-
-# %% ../nbs/07_kronecker_attention.ipynb #da456a2b
-from functools import reduce
+    _check_features("linear_attention", q, k)
+    if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
+        raise ValueError(f"linear_attention: there are {k.shape[-2]} keys, but values of shape "
+                         f"{tuple(v.shape)}; give (..., {k.shape[-2]}, d)")
+    with _full_precision(v):
+        kv, z = k.mT @ v.to(k.dtype), k.sum(-2).unsqueeze(-1)       # (…, M, d), (…, M, 1)
+        for axis in range(-2 - causal, -2):
+            kv, z = kv.cumsum(axis), z.cumsum(axis)
+        return _over(q @ kv, q @ z).to(v.dtype)
 
 # %% ../nbs/07_kronecker_attention.ipynb #ccc45fa5
 def _marginals(
@@ -392,12 +414,12 @@ def apply_maps(
     "Multiply `v` by the joint map, without forming it. A pair (L, R) stands for the map L @ R."
     pairs = [tuple(t.to(v.dtype) for t in (S if isinstance(S, tuple) else (None, S)) if t is not None) for S in maps]
     if combine == "sum":
-        v = v if causal else v.contiguous()
-        terms = []
+        v, total = v if causal else v.contiguous(), None
         for m, S in enumerate(pairs):
             y = _times(S[-1] / len(maps), v, m, causal)
-            terms.append(_times(S[0], y, m, causal) if len(S) == 2 else y)
-        return reduce(torch.add, terms)
+            y = _times(S[0], y, m, causal) if len(S) == 2 else y
+            total = y if total is None else total.add_(y)
+        return total
     v = _product([S[-1] for S in pairs], v, causal)
     for m, S in enumerate(pairs):
         v = _times(S[0], v, m, causal) if len(S) == 2 else v
@@ -486,9 +508,10 @@ class KroneckerAttention(_Attention):
     def _project(self, project, norm, means: list, factors: list) -> list:
         "Pooled queries or keys, over the factor of the pooling: (B, heads, *n_c, n_m, dim / heads) for each mode."
         layers = [project] * self.order if self.shared else project
-        if self.shared:
-            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1)).split([prod(p.shape[1:-1]) for p in means], 1)
-            found = [t.unflatten(1, p.shape[1:-1]) for t, p in zip(rows, means)]
+        if self.shared:                                                 # one product for all modes
+            rows = project(torch.cat([p.flatten(1, -2) for p in means], 1))
+            found = [t.unflatten(1, p.shape[1:-1])
+                     for t, p in zip(rows.split([prod(p.shape[1:-1]) for p in means], 1), means)]
         else:
             found = [layer(p) for layer, p in zip(layers, means)]
         if self.project == "after" and self.pool != "mean" and layers[0].bias is not None:
@@ -575,7 +598,8 @@ def patchify(
 ) -> Tensor:               # (*batch, n1/p1, …, nk/pk, p1 ⋯ pk, c)
     "Cut the k modes before the last axis into blocks that do not overlap."
     k, first = len(patch), x.ndim - len(patch) - 1
-    if first < 0: raise ValueError(f"patchify: x {tuple(x.shape)} needs {k} modes and features, for patch {tuple(patch)}")
+    if first < 0:
+        raise ValueError(f"patchify: x {tuple(x.shape)} needs {k} modes and features, for patch {tuple(patch)}")
     for m in reversed(range(k)):
         n, p = x.shape[first + m], patch[m]
         if p < 1 or n % p:
@@ -597,7 +621,8 @@ def unpatchify(
                          f"{tuple(y.shape)}")
     y = y.unflatten(first + k, tuple(patch))
     y = y.permute(*range(first), *(first + m + k * half for m in range(k) for half in (0, 1)), y.ndim - 1)
-    for m in range(k): y = y.flatten(first + m, first + m + 1)
+    for m in range(k):
+        y = y.flatten(first + m, first + m + 1)
     return y
 
 # %% ../nbs/10_transformer.ipynb #b92a3564
@@ -608,7 +633,8 @@ def pad_to_patches(
     "Zeros (or False) at the end of each mode, up to a whole number of patches."
     k = len(patch)
     missing = [-n % p for n, p in zip(x.shape[-k - 1:-1], patch)]
-    if not any(missing): return x
+    if not any(missing):
+        return x
     return F.pad(x, [0, 0, *(a for end in reversed(missing) for a in (0, end))])
 
 # %% ../nbs/10_transformer.ipynb #8240206e
@@ -634,7 +660,8 @@ def _groups(
             raise ValueError(f"{name}: group of modes {group} does not fit {order} modes; they are counted from 0 to "
                              f"{order - 1}, or from -{order} to -1, and a group holds at least one")
         groups.append(tuple(sorted({m % order for m in group})))
-    if not groups: raise ValueError(f"{name}: modes is empty; name at least one mode to attend along")
+    if not groups:
+        raise ValueError(f"{name}: modes is empty; name at least one mode to attend along")
     return tuple(groups)
 
 # %% ../nbs/10_transformer.ipynb #fe7ae575
@@ -696,7 +723,8 @@ class AxialAttention(_Attention):
         "Which key a query may see, (B' or 1, 1, N or 1, N), or None for every key."
         causal = [i for i, m in enumerate(group) if m in self.causal]
         allowed = no_later([x.shape[1 + m] for m in group], causal, x.device)[None, None] if causal else None
-        if mask is None: return allowed
+        if mask is None:
+            return allowed
         keys = self._fold(mask, group)[:, None, None]
         return keys if allowed is None else keys & allowed
 
@@ -704,15 +732,18 @@ class AxialAttention(_Attention):
         "The map of group a on each slice, (B', heads, N, N)."
         q, k = self._queries_keys(x, a)
         allowed = self._allowed(x, mask, self.groups[a])
-        if self.kernel is None: S = softmax_map(q, k, allowed)
-        else: S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+        if self.kernel is None:
+            S = softmax_map(q, k, allowed)
+        else:
+            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
         return S if mask is None else S.masked_fill(~self._fold(mask, self.groups[a])[:, None, :, None], 0.0)
 
     def _fused(self, x: Tensor, v: Tensor, mask: Tensor | None, a: int) -> Tensor:
         "The map of group a times `v`, by PyTorch's fused kernel."
         q, k = self._queries_keys(x, a)
         allowed = self._allowed(x, mask, self.groups[a])
-        if allowed is not None: allowed = allowed | ~allowed.any(-1, keepdim=True)
+        if allowed is not None:
+            allowed = allowed | ~allowed.any(-1, keepdim=True)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed,
                                               dropout_p=self.dropout if self.training else 0.0)
 
@@ -730,10 +761,12 @@ class AxialAttention(_Attention):
             if form:
                 maps.append(self._map(x, mask, a))
                 t = self._drop(maps[-1]).to(v.dtype) @ v
-            else: t = self._fused(x, v, mask, a)
+            else:
+                t = self._fused(x, v, mask, a)
             y = y + self._unfold(t.transpose(1, 2).flatten(2), group, x.shape[:-1])
         y = y / len(self.groups)
-        if mask is not None: y = y.masked_fill(~mask[..., None], 0.0)
+        if mask is not None:
+            y = y.masked_fill(~mask[..., None], 0.0)
         y = self.to_out(y).reshape(shape)
         return (y, self._return(maps, shape)) if return_maps else y
 
@@ -785,7 +818,8 @@ class DividedAttention(nn.Module):
         dtype=None,
     ):
         super().__init__()
-        if modes is None: modes = (0, tuple(range(1, order))) if order > 1 else (0,)
+        if modes is None:
+            modes = (0, tuple(range(1, order))) if order > 1 else (0,)
         if dim % heads:
             raise ValueError(f"DividedAttention: dim {dim} is not divisible by heads {heads}; choose heads that divide dim")
         self.dim, self.heads, self.order = dim, heads, order
@@ -813,7 +847,8 @@ class DividedAttention(nn.Module):
     ) -> Tensor | tuple:             # what is to be added to x; or that and the maps
         "Attend along every group of modes in turn."
         shape, (x, mask) = x.shape, self._enter(x, mask)
-        if not return_maps: return self._run(x, mask, lambda stage, z: (stage(z, mask), None))[0].reshape(shape)
+        if not return_maps:
+            return self._run(x, mask, lambda stage, z: (stage(z, mask), None))[0].reshape(shape)
         y, maps = self._run(x, mask, lambda stage, z: stage(z, mask, return_maps=True))
         return y.reshape(shape), [self._leave(S, shape) for (S,) in maps]
 
@@ -830,7 +865,8 @@ class DividedAttention(nn.Module):
     def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "The path map S_g ⋯ S_1 through all stages, (*batch, heads, n, n)."
         path, *later = self.stage_maps(x, mask)
-        for S in later: path = S @ path
+        for S in later:
+            path = S @ path
         return path
 
 # %% ../nbs/10_transformer.ipynb #74a48e90
@@ -876,17 +912,21 @@ class MultiscaleAttention(FullAttention):
     def _valid(self, sizes, mask: Tensor | None, stride, device) -> Tensor | None:
         "Which positions of each window take part, (B or 1, 1, *grid, P, 1); None if all do."
         if mask is None:
-            if not any(n % s for n, s in zip(sizes, stride)): return None
+            if not any(n % s for n, s in zip(sizes, stride)):
+                return None
             mask = torch.ones(1, *sizes, dtype=torch.bool, device=device)
         return patchify(pad_to_patches(mask[:, None, ..., None], stride), stride)
 
     def _pool(self, t: Tensor, mask: Tensor | None, stride, logits: Tensor | None) -> Tensor:
         "(B, heads, *sizes, d) to (B, heads, n', d): the means over the valid positions of each window."
-        if prod(stride) == 1: return t.flatten(2, -2)
+        if prod(stride) == 1:
+            return t.flatten(2, -2)
         more, valid = torch.promote_types(t.dtype, torch.float32), self._valid(t.shape[2:-1], mask, stride, t.device)
         weights = torch.ones(prod(stride), 1, device=t.device, dtype=more)
-        if logits is not None: weights = logits.to(more).softmax(-1).view(self.heads, *[1] * self.order, -1, 1)
-        if valid is not None: weights = weights * valid
+        if logits is not None:
+            weights = logits.to(more).softmax(-1).view(self.heads, *[1] * self.order, -1, 1)
+        if valid is not None:
+            weights = weights * valid
         total = weights.sum(-2, keepdim=True)
         inside = patchify(pad_to_patches(t, stride), stride).to(more)
         return (inside * (weights / total.masked_fill(total == 0, 1.0))).sum(-2).flatten(2, -2).to(t.dtype)
@@ -894,16 +934,19 @@ class MultiscaleAttention(FullAttention):
     def _spread(self, t: Tensor, sizes) -> Tensor:
         "(B, heads, n'', d) to (B, heads, n, d): what was found for a window goes to each of its positions."
         stride = self.query_stride
-        if prod(stride) == 1: return t
+        if prod(stride) == 1:
+            return t
         t = t.unflatten(2, [-(-n // s) for n, s in zip(sizes, stride)]).unsqueeze(-2)
         t = unpatchify(t.expand(*t.shape[:-2], prod(stride), t.shape[-1]), stride)
-        for m, n in enumerate(sizes): t = t.narrow(2 + m, 0, n)
+        for m, n in enumerate(sizes):
+            t = t.narrow(2 + m, 0, n)
         return t.flatten(2, -2)
 
     def _allowed(self, sizes, mask, device) -> Tensor | None:
         "Which window of keys a query may see, (B or 1, 1, n'' or 1, n'), or None for all."
         valid, allowed = self._valid(sizes, mask, self.stride, device), None
-        if valid is not None: allowed = valid.flatten(-2).any(-1).flatten(2)[:, :, None]
+        if valid is not None:
+            allowed = valid.flatten(-2).any(-1).flatten(2)[:, :, None]
         for c in self.causal:
             place = [torch.arange(sizes[c], device=device).view([-1 if m == c else 1 for m in range(self.order)])
                      .expand([-(-n // s) for n, s in zip(sizes, stride)]).flatten()
@@ -921,9 +964,12 @@ class MultiscaleAttention(FullAttention):
     def _map(self, x: Tensor, mask: Tensor | None) -> Tensor:
         "The map between windows, (B, heads, n'', n'), with zero rows where a window of queries is empty."
         q, k, allowed = self._pooled(x, mask)
-        if self.kernel is None: S = softmax_map(q, k, allowed)
-        else: S = kernel_map(self._features(q, True), self._features(k, False), allowed)
-        if mask is None: return S
+        if self.kernel is None:
+            S = softmax_map(q, k, allowed)
+        else:
+            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+        if mask is None:
+            return S
         taking = self._valid(x.shape[1:-1], mask, self.query_stride, x.device).flatten(-2).any(-1).flatten(2)
         return S.masked_fill(~taking[..., None], 0.0)
 
@@ -937,14 +983,17 @@ class MultiscaleAttention(FullAttention):
         shape, (x, mask) = x.shape, self._enter(x, mask)
         v = self._pool(self._split(self.to_v(x)), mask, self.stride, self.pool_v)
         S = self._map(x, mask) if return_maps or self.kernel is not None else None
-        if S is not None: y = self._drop(S).to(v.dtype) @ v
+        if S is not None:
+            y = self._drop(S).to(v.dtype) @ v
         else:
             q, k, allowed = self._pooled(x, mask)
-            if allowed is not None: allowed = allowed | ~allowed.any(-1, keepdim=True)
+            if allowed is not None:
+                allowed = allowed | ~allowed.any(-1, keepdim=True)
             y = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed,
                                                dropout_p=self.dropout if self.training else 0.0)
         y = self._spread(y, x.shape[1:-1])
-        if mask is not None: y = y.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
+        if mask is not None:
+            y = y.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
         y = self.to_out(y.transpose(1, 2).reshape(shape))
         return (y, [self._leave(S, shape)]) if return_maps else y
 
@@ -955,7 +1004,8 @@ class MultiscaleAttention(FullAttention):
         units = torch.eye(prod(sizes), dtype=S.dtype, device=x.device).reshape(1, 1, *sizes, -1)
         units = units.expand(len(x), self.heads, *units.shape[2:])
         T = self._spread(S @ self._pool(units, mask, self.stride, self.pool_v).to(S.dtype), sizes)
-        if mask is not None: T = T.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
+        if mask is not None:
+            T = T.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
         return self._leave(T, shape)
 
 # %% ../nbs/10_transformer.ipynb #a52320fc
@@ -985,7 +1035,8 @@ class NoAttention(_Attention):
     ) -> Tensor | tuple:             # like x; or that and []
         shape, (x, mask) = x.shape, self._enter(x, mask)
         y = self.to_v(x)
-        if mask is not None: y = y.masked_fill(~mask[..., None], 0.0)
+        if mask is not None:
+            y = y.masked_fill(~mask[..., None], 0.0)
         y = self.to_out(y).reshape(shape)
         return (y, []) if return_maps else y
 

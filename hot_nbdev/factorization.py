@@ -39,10 +39,11 @@ def cp_to_tensor(
 
 # %% ../nbs/03_factorization.ipynb #46897a8c
 @contextmanager
-def _tensorly(name: str):
-    "TensorLy on torch for the length of one call, whatever backend the user has chosen."
+def _tensorly(name: str, device: torch.device):
+    "TensorLy on torch for the length of one call, whatever backend the user has chosen; no autocast."
     import tensorly as tl
-    with warnings.catch_warnings(), tl.backend_context("pytorch", local_threadsafe=True):
+    with (warnings.catch_warnings(), torch.autocast(device.type, enabled=False),
+          tl.backend_context("pytorch", local_threadsafe=True)):
         warnings.simplefilter("ignore", UserWarning)     # the start may have more columns than the SVD
         try:
             yield
@@ -64,15 +65,15 @@ def _signs(u: Tensor) -> Tensor:
     return torch.where(u.gather(-2, first) < 0, -1, 1).to(u.dtype).squeeze(-2)
 
 
-def _normalized(factors: list, dtype: torch.dtype) -> CPTensor:
-    "Columns of length one, weights ≥ 0 and sorted; the last factor takes the signs of the others."
+def _normalized(factors: list, size: float, dtype: torch.dtype) -> CPTensor:
+    "Columns of length one, weights ≥ 0, times `size`, sorted; the last factor takes the signs."
     lengths = [f.norm(dim=0) for f in factors]
     factors = [f / n.clamp_min(torch.finfo(n.dtype).tiny) for f, n in zip(factors, lengths)]
     weights, largest_first = torch.stack(lengths).prod(0).sort(descending=True)
     for m in range(len(factors) - 1):
         sign = _signs(factors[m])
         factors[m], factors[-1] = factors[m] * sign, factors[-1] * sign
-    return CPTensor(weights.to(dtype), [f[:, largest_first].to(dtype) for f in factors])
+    return CPTensor((weights * size).to(dtype), [f[:, largest_first].to(dtype) for f in factors])
 
 # %% ../nbs/03_factorization.ipynb #92250570
 def cp(
@@ -84,14 +85,15 @@ def cp(
     tol: float = 0.0,         # stop when the error falls by less; 0 makes all the sweeps
 ) -> CPTensor:                # weights and factors, like `x` in dtype and device; no gradient
     "Fit `rank` rank-one terms to `x` by alternating least squares (TensorLy's `parafac`)."
-    if rank < 1 or x.ndim < 2:
-        raise ValueError(f"cp: at least 1 term and 2 modes are needed, but rank {rank} came for x of "
-                         f"shape {tuple(x.shape)}; one mode alone is one term already")
+    if rank < 1 or x.ndim < 2 or x.numel() == 0:
+        raise ValueError(f"cp: at least 1 term and 2 modes, none empty, are needed, but rank {rank} came "
+                         f"for x of shape {tuple(x.shape)}; one mode alone is one term already")
     from tensorly.decomposition import parafac
     work = _float("cp", x.detach())
-    with _tensorly("cp"):
-        _, factors = parafac(work, rank, n_iter_max=n_iter, init=init, random_state=seed, tol=tol)
-    return _normalized(factors, x.dtype)
+    size = 2.0 ** (math.frexp(work.abs().max().item())[1] - 1)    # a power of 2 rounds nothing off
+    with _tensorly("cp", x.device):      # near size one no square overflows or vanishes
+        _, factors = parafac(work / size, rank, n_iter_max=n_iter, init=init, random_state=seed, tol=tol)
+    return _normalized(factors, size, x.dtype)
 
 # %% ../nbs/03_factorization.ipynb #2f3ae258
 class TuckerTensor(NamedTuple):
@@ -117,12 +119,15 @@ def tucker(
 ) -> TuckerTensor:                  # core and factors, like `x` in dtype and device; no gradient
     "Fit a core of shape `ranks` and one orthonormal basis for each mode to `x` (TensorLy's `tucker`)."
     ranks = tuple(ranks)
+    if x.ndim < 2:
+        raise ValueError(f"tucker: at least 2 modes are needed, but x has shape {tuple(x.shape)}; one mode "
+                         "alone has nothing to share")
     if len(ranks) != x.ndim or not all(1 <= r <= n for r, n in zip(ranks, x.shape)):
         raise ValueError(f"tucker: x of shape {tuple(x.shape)} needs {x.ndim} ranks, each from 1 to the "
                          f"size of its mode, but ranks {ranks} came")
     from tensorly.decomposition import tucker as tensorly_tucker
     work = _float("tucker", x.detach())
-    with _tensorly("tucker"):
+    with _tensorly("tucker", x.device):
         core, factors = tensorly_tucker(work, ranks, n_iter_max=n_iter, tol=tol, random_state=seed)
     return TuckerTensor(core.to(x.dtype), [f.to(x.dtype) for f in factors])
 
@@ -208,7 +213,7 @@ def nearest_kron(
 
 # %% ../nbs/03_factorization.ipynb #ddae257f
 def exact_kron(
-    S: Tensor,               # (M1⋯Mk, N1⋯Nk), any dtype
+    S: Tensor,               # (M1⋯Mk, N1⋯Nk), any dtype of numbers
     rows: Sequence[int],     # (M1, …, Mk)
     cols: Sequence[int],     # (N1, …, Nk)
     tol: float = 0.0,        # a slice is dropped when none of its entries is larger in size
@@ -221,13 +226,14 @@ def exact_kron(
     sizes = [m * n for m, n in zip(rows, cols)]
     j = max(range(len(sizes)), key=lambda m: (sizes[m], m))         # the last of the largest modes
     slices = rearrange(S, rows, cols).movedim(j, -1)                # indices of the other modes first
-    kept = (slices.abs().amax(-1) > tol).nonzero().tolist() or [[0] * (len(rows) - 1)]
+    small = (slices.abs() <= tol).all(-1)                           # never where NaN stands
+    kept = (~small).nonzero().tolist() or [[0] * (len(rows) - 1)]
     return [_exact_term(slices[tuple(at)], at, j, rows, cols) for at in kept]
 
 # %% ../nbs/03_factorization.ipynb #467f2bac
 def _exact_term(block: Tensor, at: list, j: int, rows: tuple, cols: tuple) -> tuple:
     "`block` in mode `j`, and in each other mode the matrix with a one at its place in `at`."
-    ones = [torch.eye(m * n, dtype=block.dtype, device=block.device)[p].reshape(m, n)
+    ones = [(torch.arange(m * n, device=block.device) == p).to(block.dtype).reshape(m, n)
             for p, m, n in zip(at, rows[:j] + rows[j + 1:], cols[:j] + cols[j + 1:])]
     return tuple(ones[:j] + [block.reshape(rows[j], cols[j])] + ones[j:])
 

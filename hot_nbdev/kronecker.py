@@ -24,6 +24,9 @@ def _check_factors(
     if len(mats) == 0:
         raise ValueError(f"{name}: at least one factor is needed, but none came")
     for i, A in enumerate(mats):
+        if not isinstance(A, Tensor):
+            raise ValueError(f"{name}: factor {i} is a {type(A).__name__}, but a tensor is needed; a list "
+                             "of factors is handed to kron and kron_sum as *mats")
         if A.ndim < 2:
             raise ValueError(f"{name}: factor {i} has shape {tuple(A.shape)}, but a matrix "
                              "(*batch, m, n) is needed; a vector v becomes a column by v[:, None]")

@@ -18,8 +18,8 @@ from torch import Tensor
 def _axis(op: str, ndim: int, mode: int) -> int:
     "The axis `mode` counted from 0, or an error in the name of `op`."
     if not -ndim <= mode < ndim:
-        raise ValueError(f"{op}: mode {mode} is out of range for a tensor with {ndim} modes; "
-                         f"modes are counted from 0 to {ndim - 1}, or from -{ndim} to -1")
+        known = f"; modes are counted from 0 to {ndim - 1}, or from -{ndim} to -1" if ndim else ""
+        raise ValueError(f"{op}: mode {mode} is out of range for a tensor with {ndim} modes{known}")
     return mode % ndim
 
 
@@ -41,7 +41,7 @@ def unfold(
     "The mode-`mode` unfolding of `x` (HOT v1 definition 4, HOT v2 definition 3.4, with its order stated)."
     axes = _front("unfold", x.ndim, mode, order)
     rows = x.shape[axes[0]]
-    return x.permute(axes).reshape(rows, prod(x.shape[a] for a in axes[1:]))
+    return x.permute(axes).reshape(rows, prod([x.shape[a] for a in axes[1:]]))
 
 # %% ../nbs/01_tensor.ipynb #5074c099
 def fold(
@@ -52,7 +52,7 @@ def fold(
 ) -> Tensor:                 # a tensor of shape `shape`
     "The tensor whose mode-`mode` unfolding is `m`: the inverse of `unfold`."
     axes = _front("fold", len(shape), mode, order)
-    rows, columns = shape[axes[0]], prod(shape[a] for a in axes[1:])
+    rows, columns = shape[axes[0]], prod([shape[a] for a in axes[1:]])
     if tuple(m.shape) != (rows, columns):
         raise ValueError(f"fold: shape {tuple(shape)} unfolded along mode {mode} is ({rows}, {columns}), "
                          f"but the matrix is {tuple(m.shape)}")
@@ -84,7 +84,7 @@ def unvec(
 # %% ../nbs/01_tensor.ipynb #bf055ea1
 def kolda_index(
     shape: Sequence[int],        # (n_0, …, n_{k-1})
-    mode: int | None = None,  # unfolded axis; None stands for `vec`
+    mode: int | None = None,     # unfolded axis; None stands for `vec`
 ) -> Tensor:                     # int64 index p with unfold(x, mode)[:, p] == unfold(x, mode, "kolda")
     "Where each column in Kolda and Bader's order stands in row-major order: the converter between the two."
     axes = _front("kolda_index", len(shape), mode, "kolda")
@@ -110,7 +110,7 @@ def mode_dot(
     "Multiply every mode-`mode` fiber of `x` by `A` (HOT v2 definition 3.5, with its index range corrected)."
     mode = _axis("mode_dot", x.ndim, mode)
     if A.ndim not in (1, 2) or A.shape[-1] != x.shape[mode]:
-        hint = "; give its transpose" if A.ndim == 2 and A.shape[0] == x.shape[mode] else ""
+        hint = "; its transpose fits" if A.ndim == 2 and A.shape[0] == x.shape[mode] else ""
         raise ValueError(f"mode_dot: mode {mode} of x has size {x.shape[mode]}, so A must be "
                          f"(d, {x.shape[mode]}) or ({x.shape[mode]},), but A is {tuple(A.shape)}{hint}")
     before, (n, *after) = x.shape[:mode], x.shape[mode:]
@@ -130,6 +130,9 @@ def contraction_order(
     sizes_out: Sequence[int],  # size H_m of each mode after its product
 ) -> list:                     # positions of the modes, cheapest order first to last
     "The order of mode products with the fewest multiply-adds: ascending 1/D - 1/H."
+    if len(sizes_in) != len(sizes_out):
+        raise ValueError(f"contraction_order: {len(sizes_in)} sizes before the products, but "
+                         f"{len(sizes_out)} after them; give one of each for every mode")
     key, order = [1 / max(d, 1) - 1 / max(h, 1) for d, h in zip(sizes_in, sizes_out)], []
     for m in range(len(key)):      # insertion sort: torch.compile can follow it when sizes are symbols
         place = sum(key[o] <= key[m] for o in order)
@@ -138,12 +141,12 @@ def contraction_order(
 
 # %% ../nbs/01_tensor.ipynb #5826c4bc
 def multi_mode_dot(
-    x: Tensor,                                # (n_0, …, n_{k-1})
-    mats: Sequence[Tensor],                   # matrices (d, n_mode) or vectors (n_mode,), one for each of `modes`
-    modes: Sequence[int] | None = None,    # axes of `x`; default: 0, 1, …, len(mats) - 1
-    skip: int | None = None,               # position in `mats` to leave out
-    transpose: bool = False,                  # multiply by the transposes: matrices are (n_mode, d)
-) -> Tensor:                                  # `x` with the modes multiplied; modes of vectors removed
+    x: Tensor,                           # (n_0, …, n_{k-1})
+    mats: Sequence[Tensor],              # a matrix (d, n_mode) or vector (n_mode,) for each of `modes`
+    modes: Sequence[int] | None = None,  # axes of `x`; default: 0, 1, …, len(mats) - 1
+    skip: int | None = None,             # position in `mats` to leave out
+    transpose: bool = False,             # multiply by the transposes: matrices are (n_mode, d)
+) -> Tensor:                             # `x` with the modes multiplied; modes of vectors removed
     "Multiply several modes of `x`, each by its matrix, in the cheapest order."
     modes = range(len(mats)) if modes is None else modes
     if len(modes) != len(mats):
@@ -156,6 +159,6 @@ def multi_mode_dot(
     sizes_out = [A.shape[0] if A.ndim == 2 else 1 for _, A in todo]
     for i in contraction_order([x.shape[m] for m, _ in todo], sizes_out):
         m, A = todo[i]
-        x = mode_dot(x, A if A.ndim == 2 else A[None], m)
+        x = mode_dot(x, A[None] if A.shape == x.shape[m:m + 1] else A, m)   # a vector is one row
     gone = [m for m, A in todo if A.ndim == 1]
     return x.squeeze(gone) if gone else x

@@ -32,8 +32,10 @@ def _strides(
     for p in patch:
         found, q = [], 2
         while p > 1:
-            if p % q: q += 1
-            else: found.append(q); p //= q
+            if p % q:
+                q += 1
+            else:
+                found.append(q); p //= q
         factors.append(found)
     depth = max(map(len, factors), default=0)
     return [tuple(f[i] if i < len(f) else 1 for f in factors) for i in range(depth)]
@@ -63,9 +65,11 @@ class _ConvStem(nn.Module):
         order = [0, *(1 + m for m in range(k) if m not in self.modes), *(1 + m for m in self.modes)]
         x, cut = x.permute(*order, k + 1), k - len(self.modes) + 1
         rest, x = x.shape[:cut], x.flatten(0, cut - 1).movedim(-1, 1)
-        if mask is not None: mask = mask.permute(order).flatten(0, cut - 1)
+        if mask is not None:
+            mask = mask.permute(order).flatten(0, cut - 1)
         for i, (layer, pads, stride) in enumerate(zip(self.layers, self.pads, self.strides)):
-            if i: x = self.act(x)
+            if i:
+                x = self.act(x)
             if mask is not None:
                 x = x.masked_fill(~mask.unsqueeze(1), 0.0)
                 mask = patch_mask(mask, stride)
@@ -79,7 +83,8 @@ _ACTS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 def _choose(owner: str, name: str, value, values):
     "`value`, if it is one of `values`."
-    if value not in values: raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(values)}")
+    if value not in values:
+        raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(values)}")
     return value
 
 def _check_input(
@@ -94,7 +99,8 @@ def _check_input(
     if x.ndim < order + 1 or x.shape[-1] != channels:
         raise ValueError(f"{name}: x must be (*batch, {modes}, {channels}), but is {tuple(x.shape)}; "
                          "channels are the last axis, move them there by x.movedim")
-    if mask is None: return x, None
+    if mask is None:
+        return x, None
     if mask.dtype != torch.bool or mask.shape[mask.ndim - order:] != x.shape[-order - 1:-1]:
         raise ValueError(f"{name}: mask must be bool, (*batch, {', '.join(map(str, x.shape[-order - 1:-1]))}), but is "
                          f"{mask.dtype}, {tuple(mask.shape)}")
@@ -125,7 +131,8 @@ class PatchEmbed(nn.Module):
         _choose("PatchEmbed", "stem", stem, ("linear", "conv"))
         self.act = None if act is None else _ACTS[_choose("PatchEmbed", "act", act, _ACTS)]
         self.stem, new = stem, dict(device=device, dtype=dtype)
-        if stem == "linear": self.proj = nn.Linear(prod(patch) * in_channels, dim, **new)
+        if stem == "linear":
+            self.proj = nn.Linear(prod(patch) * in_channels, dim, **new)
         else:
             causal = {c % len(patch) for c in causal}
             self.proj = _ConvStem(in_channels, dim, self.patch, kernel, self.act or F.gelu, causal, **new)
@@ -137,15 +144,18 @@ class PatchEmbed(nn.Module):
         mask: Tensor | None = None,  # bool, (*batch, n1, …, nk)
     ) -> Tensor:                     # (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)
         x, mask = _check_input("PatchEmbed", x, mask, len(self.patch), self.in_channels)
-        if self.stem == "linear": x = self.proj(patchify(pad_to_patches(x, self.patch), self.patch).flatten(-2))
-        else: x = self._convolve(x, mask)
+        if self.stem == "linear":
+            x = self.proj(patchify(pad_to_patches(x, self.patch), self.patch).flatten(-2))
+        else:
+            x = self._convolve(x, mask)
         return self.norm(x if self.act is None else self.act(x))
 
     def _convolve(self, x: Tensor, mask: Tensor | None) -> Tensor:
         batch, k = x.shape[:-len(self.patch) - 1], len(self.patch)
         if mask is None and any(n % p for n, p in zip(x.shape[-k - 1:-1], self.patch)):
             mask = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
-        if mask is not None: mask = pad_to_patches(mask[..., None], self.patch)[..., 0].reshape(-1, *self._whole(x))
+        if mask is not None:
+            mask = pad_to_patches(mask[..., None], self.patch)[..., 0].reshape(-1, *self._whole(x))
         y = self.proj(pad_to_patches(x, self.patch).reshape(-1, *self._whole(x), self.in_channels), mask)
         return y.reshape(*batch, *y.shape[1:])
 
@@ -180,7 +190,8 @@ class FeedForward(nn.Module):
         if self.gated:
             gate, x = x.chunk(2, -1)
             x = F.silu(gate) * x
-        else: x = F.gelu(x)
+        else:
+            x = F.gelu(x)
         return self.down(self.dropout(x))
 
 # %% ../nbs/10_transformer.ipynb #a308551d
@@ -198,7 +209,8 @@ class Block(nn.Module):
         super().__init__()
         self.attention, self.ff, self.dropout = attention, ff, nn.Dropout(dropout)
         self.norm1, self.norm2 = (nn.LayerNorm(attention.dim, device=device, dtype=dtype) for _ in range(2))
-        if getattr(attention, "own_norm", False): self.norm1 = nn.Identity()
+        if getattr(attention, "own_norm", False):
+            self.norm1 = nn.Identity()
 
     def forward(
         self,
@@ -218,9 +230,9 @@ from hot_nbdev.attention import (
     DividedAttention,
     MultiscaleAttention,
     NoAttention,
+    pad_to_patches,
     patch_mask,
     patchify,
-    pad_to_patches,
     unpatchify,
 )
 
@@ -235,8 +247,10 @@ def make_kernel(
 ) -> nn.Module | None:          # feature function of chapter 8
     "Feature function by name."
     _choose("make_kernel", "kernel", name, (None, "prf", "smreg", "elu", "relu"))
-    if name is None: return None
-    if name in ("elu", "relu"): return ElementwiseFeatures(name)
+    if name is None:
+        return None
+    if name in ("elu", "relu"):
+        return ElementwiseFeatures(name)
     return PositiveRandomFeatures(head_dim, features or 2 * head_dim, regularized=name == "smreg", seed=seed,
                                   device=device, dtype=dtype)
 
@@ -257,10 +271,12 @@ def make_attention(
     if name == "spatial" and order < 2:
         raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; "
                          "choose 'temporal' or 'full'")
-    if name in ("product", "sum"): return KroneckerAttention(dim, heads, order, combine=name, **options)
+    if name in ("product", "sum"):
+        return KroneckerAttention(dim, heads, order, combine=name, **options)
     if name == "full-linear" and options.get("kernel") is None:
         options["kernel"] = make_kernel("prf", dim // heads, device=options.get("device"), dtype=options.get("dtype"))
-    if name in _ALONG: options["modes"] = _ALONG[name](order)
+    if name in _ALONG:
+        options["modes"] = _ALONG[name](order)
     kinds = {"hot1": KroneckerAttention.hot1, "hot2": KroneckerAttention.hot2, "full": FullAttention,
              "full-linear": FullAttention, "divided": DividedAttention, "axial": AxialAttention,
              "multiscale": MultiscaleAttention, "none": NoAttention}
@@ -269,7 +285,8 @@ def make_attention(
 # %% ../nbs/10_transformer.ipynb #eaa2ed7d
 def _tuples(value):
     "Lists within `value` as tuples, so that settings read from JSON equal those that were written."
-    if isinstance(value, list | tuple): return tuple(map(_tuples, value))
+    if isinstance(value, list | tuple):
+        return tuple(map(_tuples, value))
     return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 # %% ../nbs/10_transformer.ipynb #58d9977e
@@ -301,7 +318,8 @@ class HOTConfig:
 
     def __post_init__(self):
         name, k = type(self).__name__, len(self.patch)
-        for f in dataclasses.fields(self): setattr(self, f.name, _tuples(getattr(self, f.name)))
+        for f in dataclasses.fields(self):
+            setattr(self, f.name, _tuples(getattr(self, f.name)))
         _choose(name, "attention", self.attention, ATTENTIONS)
         _choose(name, "positions", self.positions, ("none", "learned", "sincos", "rotary"))
         if self.sizes is not None and len(self.sizes) != k:
@@ -310,19 +328,22 @@ class HOTConfig:
             raise ValueError(f"{name}: positions='learned' needs sizes=(n1, …, n{k}), for which the table is made")
 
     @property
-    def order(self) -> int: return len(self.patch)
+    def order(self) -> int:
+        return len(self.patch)
 
     @property
     def grid(self) -> tuple | None:
         "Number of patches along each mode."
         return None if self.sizes is None else tuple(-(-n // p) for n, p in zip(self.sizes, self.patch))
 
-    def to_dict(self) -> dict: return {"model": _kind(type(self)), **dataclasses.asdict(self)}
+    def to_dict(self) -> dict:
+        return {"model": _kind(type(self)), **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
         return "{\n" + ",\n".join(f' "{key}": {json.dumps(value)}' for key, value in self.to_dict().items()) + "\n}"
 
-    def save(self, path) -> None: Path(path).write_text(str(self) + "\n")
+    def save(self, path) -> None:
+        Path(path).write_text(str(self) + "\n")
 
     @classmethod
     def from_dict(cls, settings: dict) -> "HOTConfig":
@@ -331,17 +352,21 @@ class HOTConfig:
         kind = settings.pop("model", _kind(cls))
         found = {_kind(c): c for c in (HOTConfig, *HOTConfig.__subclasses__())}
         target = found[_choose(cls.__name__, "model", kind, found)]
-        if not issubclass(target, cls): raise ValueError(f"{cls.__name__}: these are settings of a {kind!r}, not of a "
-                                                         f"{_kind(cls)!r}; use {target.__name__} or HOTConfig")
+        if not issubclass(target, cls):
+            raise ValueError(f"{cls.__name__}: these are settings of a {kind!r}, not of a "
+                             f"{_kind(cls)!r}; use {target.__name__} or HOTConfig")
         known = [f.name for f in dataclasses.fields(target)]
         unknown = [key for key in settings if key not in known]
-        if unknown: raise ValueError(f"{target.__name__}: unknown settings {unknown}; known are {known}")
+        if unknown:
+            raise ValueError(f"{target.__name__}: unknown settings {unknown}; known are {known}")
         return target(**settings)
 
     @classmethod
-    def load(cls, path) -> "HOTConfig": return cls.from_dict(json.loads(Path(path).read_text()))
+    def load(cls, path) -> "HOTConfig":
+        return cls.from_dict(json.loads(Path(path).read_text()))
 
-def _kind(config: type) -> str: return config.__name__.removesuffix("Config").removeprefix("HOT").lower() or "encoder"
+def _kind(config: type) -> str:
+    return config.__name__.removesuffix("Config").removeprefix("HOT").lower() or "encoder"
 
 # %% ../nbs/10_transformer.ipynb #31c09b49
 @dataclass
@@ -391,9 +416,12 @@ def _rotary(
     k, name = config.order, config.attention
     modes = tuple(m % k for m in (range(k) if config.position_modes is None else config.position_modes))
     groups = config.attention_options.get("modes")
-    if groups is not None: joint = any(not isinstance(g, int) and len(g) > 1 for g in groups)
-    else: joint = name in ("full", "full-linear", "multiscale") or (name in ("divided", "spatial") and k > 2)
-    if joint: return AxialRotary(config.dim // config.heads, k, modes, device=device, dtype=dtype)
+    if groups is not None:
+        joint = any(not isinstance(g, int) and len(g) > 1 for g in groups)
+    else:
+        joint = name in ("full", "full-linear", "multiscale") or (name in ("divided", "spatial") and k > 2)
+    if joint:
+        return AxialRotary(config.dim // config.heads, k, modes, device=device, dtype=dtype)
     return Rotary(config.dim // config.heads, modes, device=device, dtype=dtype)
 
 # %% ../nbs/10_transformer.ipynb #d9341fef
@@ -423,7 +451,8 @@ class _Model(nn.Module):
         "A model that `save` wrote, in the precision it was written in, or in `dtype`."
         from safetensors.torch import load_file
         weights = load_file(Path(folder) / "model.safetensors", device=str(device or "cpu"))
-        if dtype is None: dtype = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
+        if dtype is None:
+            dtype = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
         model = cls(HOTConfig.load(Path(folder) / "config.json"), device=device, dtype=dtype)
         model.load_state_dict(weights)
         return model.eval()
@@ -441,9 +470,12 @@ class HOTEncoder(_Model):
         c, new = config, dict(device=device, dtype=dtype)
         self.embed = PatchEmbed(c.in_channels, c.dim, c.patch, c.stem, kernel=c.stem_kernel, act=c.stem_act,
                                 norm=c.stem_norm, causal=c.causal, **new)
-        if c.positions == "learned": self.positions = LearnedPositions(c.grid, c.dim, modes=c.position_modes, **new)
-        elif c.positions == "sincos": self.positions = SineCosinePositions(c.dim, c.order, modes=c.position_modes)
-        else: self.positions = nn.Identity()
+        if c.positions == "learned":
+            self.positions = LearnedPositions(c.grid, c.dim, modes=c.position_modes, **new)
+        elif c.positions == "sincos":
+            self.positions = SineCosinePositions(c.dim, c.order, modes=c.position_modes)
+        else:
+            self.positions = nn.Identity()
         self.dropout = nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(self._block(i, **new) for i in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, **new)
@@ -452,8 +484,10 @@ class HOTEncoder(_Model):
         "Block number i."
         c, options = self.config, dict(self.config.attention_options)
         kernel = c.kernel or ("prf" if c.attention == "full-linear" else None)
-        if kernel: options["kernel"] = make_kernel(kernel, c.dim // c.heads, c.features, seed=i, **new)
-        if c.positions == "rotary": options["rotary"] = _rotary(c, **new)
+        if kernel:
+            options["kernel"] = make_kernel(kernel, c.dim // c.heads, c.features, seed=i, **new)
+        if c.positions == "rotary":
+            options["rotary"] = _rotary(c, **new)
         attention = make_attention(c.attention, c.dim, c.heads, c.order, causal=c.causal, dropout=c.attention_dropout,
                                    **options, **new)
         ff = FeedForward(c.dim, c.ff_hidden, c.ff, dropout=c.dropout, bias=c.ff_bias, **new)
@@ -472,8 +506,10 @@ class HOTEncoder(_Model):
         x = self.dropout(self.positions(self.embed(x, mask)))
         mask, maps = self.token_mask(mask), []
         for block in self.blocks:
-            if return_maps: x, found = block(x, mask, return_maps=True); maps.append(found)
-            else: x = block(x, mask)
+            if return_maps:
+                x, found = block(x, mask, return_maps=True); maps.append(found)
+            else:
+                x = block(x, mask)
         x = self.norm(x)
         return (x, maps) if return_maps else x
 
@@ -485,7 +521,8 @@ def _masked_mean(
 ) -> Tensor:              # x without these axes; zero where nothing takes part
     "Mean over the positions that take part, summed in float32 at least."
     more = torch.promote_types(x.dtype, torch.float32)
-    if mask is None: return x.mean(axes, dtype=more).to(x.dtype)
+    if mask is None:
+        return x.mean(axes, dtype=more).to(x.dtype)
     keep = mask[..., None].expand(*x.shape[:-1], 1)
     total = x.masked_fill(~keep, 0.0).sum(axes, dtype=more)
     return (total / keep.sum(axes).clamp(min=1)).to(x.dtype)
@@ -493,8 +530,9 @@ def _masked_mean(
 def _fix(name: str, grid, expected) -> None:
     "Raise unless the grid of patches is the one that the head flattens."
     for m, (got, want) in enumerate(zip(grid, expected)):
-        if got != want: raise ValueError(f"{name}: mode {m} has {got} patches, but the head flattens {want}; give inputs "
-                                         "of the size in the configuration, or choose pool='mean'")
+        if got != want:
+            raise ValueError(f"{name}: mode {m} has {got} patches, but the head flattens {want}; give inputs "
+                             "of the size in the configuration, or choose pool='mean'")
 
 # %% ../nbs/10_transformer.ipynb #4e3728c5
 class HOTClassifier(_Model):
@@ -520,10 +558,12 @@ class HOTClassifier(_Model):
     ) -> Tensor | tuple:             # scores, (*batch, classes); or that and a list of lists
         x, maps = self.encoder(x, mask, return_maps=True) if return_maps else (self.encoder(x, mask), None)
         mask, k = self.encoder.token_mask(mask), self.config.order
-        if self.config.pool == "mean": x = _masked_mean(x, mask, list(range(-k - 1, -1)))
+        if self.config.pool == "mean":
+            x = _masked_mean(x, mask, list(range(-k - 1, -1)))
         else:
             _fix("HOTClassifier", x.shape[-k - 1:-1], self.config.grid)
-            if mask is not None: x = x.masked_fill(~mask[..., None], 0.0)
+            if mask is not None:
+                x = x.masked_fill(~mask[..., None], 0.0)
             x = x.flatten(-k - 1)
         y = self.head(x)
         return (y, maps) if return_maps else y
@@ -538,7 +578,8 @@ def normalize_series(
     "Mean 0 and variance 1 along one mode, over the positions that take part."
     mean = _masked_mean(x, mask, [axis]).unsqueeze(axis)
     away = x - mean
-    if mask is not None: away = away.masked_fill(~mask[..., None], 0.0)
+    if mask is not None:
+        away = away.masked_fill(~mask[..., None], 0.0)
     deviation = (_masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + eps).sqrt()
     return away / deviation, mean, deviation
 
@@ -583,8 +624,9 @@ class HOTForecaster(_Model):
     def _encode(self, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
         "One vector for each patch of series; means and deviations; maps."
         c, k = self.config, self.config.order
-        if x.ndim < k: raise ValueError(f"HOTForecaster: x must have time and {k - 1} modes of series, but is "
-                                        f"{tuple(x.shape)}")
+        if x.ndim < k:
+            raise ValueError(f"HOTForecaster: x must have time and {k - 1} modes of series, but is "
+                             f"{tuple(x.shape)}")
         x, mask = _check_input("HOTForecaster", x[..., None], mask, k, 1)
         mean, deviation = 0.0, 1.0
         if c.instance_norm:
@@ -592,9 +634,11 @@ class HOTForecaster(_Model):
             mean, deviation = mean[..., 0], deviation[..., 0]
         t, maps = self.encoder(x, mask, return_maps=True) if return_maps else (self.encoder(x, mask), None)
         mask = self.encoder.token_mask(mask)
-        if c.pool == "mean": return _masked_mean(t, mask, [-k - 1]), mean, deviation, maps
+        if c.pool == "mean":
+            return _masked_mean(t, mask, [-k - 1]), mean, deviation, maps
         _fix("HOTForecaster", t.shape[-k - 1:-k], (-(-c.lookback // c.patch[0]),))
-        if mask is not None: t = t.masked_fill(~mask[..., None], 0.0)
+        if mask is not None:
+            t = t.masked_fill(~mask[..., None], 0.0)
         return t.movedim(-k - 1, -2).flatten(-2), mean, deviation, maps
 
     def _head(self, t: Tensor, horizon: int, sizes) -> Tensor:
@@ -603,7 +647,8 @@ class HOTForecaster(_Model):
         y = self.heads[c.horizons.index(horizon) if c.separate_heads else 0](t)
         if prod(c.patch[1:]) > 1:
             y = unpatchify(y.unflatten(-1, (prod(c.patch[1:]), -1)), c.patch[1:])
-            for m, n in enumerate(sizes[1:]): y = y.narrow(m - k, 0, n)
+            for m, n in enumerate(sizes[1:]):
+                y = y.narrow(m - k, 0, n)
         return y[..., :horizon].movedim(-1, -k)
 
 # %% ../nbs/10_transformer.ipynb #5ad9dc50
@@ -630,7 +675,8 @@ class HOTSegmenter(_Model):
         c, sizes = self.config, x.shape[x.ndim - 1 - self.config.order:-1]
         t, maps = self.encoder(x, mask, return_maps=True) if return_maps else (self.encoder(x, mask), None)
         y = unpatchify(self.head(t).unflatten(-1, (prod(c.patch), c.classes)), c.patch)
-        for m, n in enumerate(sizes): y = y.narrow(m - c.order - 1, 0, n)
+        for m, n in enumerate(sizes):
+            y = y.narrow(m - c.order - 1, 0, n)
         return (y, maps) if return_maps else y
 
 # %% ../nbs/10_transformer.ipynb #8d91fe4c

@@ -133,14 +133,17 @@ def slow_axial(layer, x, mask):
     where, n, sizes = positions(x.shape[:-1]), prod(x.shape[:-1]), x.shape[:-1]
     T = torch.zeros(layer.heads, n, n, dtype=x.dtype)
     for a, group in enumerate(layer.groups):
-        q, k = (norm(heads_of(layer, f[a](x))) for f, norm in [(layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)])
+        q, k = (norm(heads_of(layer, f[a](x)))
+                for f, norm in [(layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)])
         for m in group if layer.rotary is not None else ():
             q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
         q, k = q.reshape(layer.heads, n, -1), k.reshape(layer.heads, n, -1)
         for h, (b, i) in itertools.product(range(layer.heads), enumerate(where)):
-            keep = torch.tensor([bool(mask[j]) and may_see(layer, i, j) and
-                                 all(i[m] == j[m] for m in range(len(sizes)) if m not in group) for j in where])
-            if mask[i]: T[h, b] += slow_row(layer, q[h, b], k[h], keep) / len(layer.groups)
+            fixed = [m for m in range(len(sizes)) if m not in group]
+            keep = torch.tensor([bool(mask[j]) and may_see(layer, i, j) and all(i[m] == j[m] for m in fixed)
+                                 for j in where])
+            if mask[i]:
+                T[h, b] += slow_row(layer, q[h, b], k[h], keep) / len(layer.groups)
     return T
 
 
@@ -169,7 +172,7 @@ def slow_multiscale(layer, x, mask):
     "The joint map of MultiscaleAttention: windows by their numbers, means over what takes part."
     where, n = positions(x.shape[:-1]), prod(x.shape[:-1])
     valid = mask.flatten()
-    q, k = (norm(heads_of(layer, f(x))) for f, norm in [(layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)])
+    q, k = layer.norm_q(heads_of(layer, layer.to_q(x))), layer.norm_k(heads_of(layer, layer.to_k(x)))
     for m in range(layer.order if layer.rotary is not None else 0):
         q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
     q, k = q.reshape(layer.heads, n, -1), k.reshape(layer.heads, n, -1)
@@ -183,16 +186,19 @@ def slow_multiscale(layer, x, mask):
             weight = torch.ones(layer.heads, dtype=x.dtype) if logits is None else logits[:, number].exp()
             row = found.setdefault(tuple(a // s for a, s in zip(i, stride, strict=True)),
                                    torch.zeros(layer.heads, n, dtype=x.dtype))
-            if valid[b]: row[:, b] = weight
+            if valid[b]:
+                row[:, b] = weight
         return {w: row / row.sum(-1, keepdim=True) for w, row in found.items() if row.any()}
 
-    queries, keys, values = (pooling(*each) for each in [(layer.query_stride, layer.pool_q), (layer.stride, layer.pool_k),
-                                                         (layer.stride, layer.pool_v)])
+    queries = pooling(layer.query_stride, layer.pool_q)
+    keys, values = pooling(layer.stride, layer.pool_k), pooling(layer.stride, layer.pool_v)
     T = torch.zeros(layer.heads, n, n, dtype=x.dtype)
     for b, i in enumerate(where):
-        if not valid[b]: continue
+        if not valid[b]:
+            continue
         window = queries[tuple(a // s for a, s in zip(i, layer.query_stride, strict=True))]
-        keep = torch.tensor([may_see(layer, i, [a * s for a, s in zip(w, layer.stride, strict=True)]) for w in keys])
+        starts = [[a * s for a, s in zip(w, layer.stride, strict=True)] for w in keys]
+        keep = torch.tensor([may_see(layer, i, start) for start in starts])
         for h in range(layer.heads):
             row = slow_row(layer, window[h] @ q[h], torch.stack([keys[w][h] @ k[h] for w in keys]), keep)
             T[h, b] = sum(r * values[w][h] for r, w in zip(row, keys, strict=True))
@@ -208,46 +214,52 @@ class Case(NamedTuple):
     make: object        # make(dim, heads, **options)
     order: int
     slow: object        # slow(layer, x, mask)
+    twin: bool = False  # traces like another case: compilation and export to ONNX, which take long, skip it
     output: object = None   # output(layer, x, mask) of a sample, where the joint map alone does not give it
 
 
 K, plus, short = KroneckerAttention, SquarePlus(), OneFeature()
+Axial, Divided, Multi = AxialAttention, DividedAttention, MultiscaleAttention
 LAYERS = [
     Case("full", partial(FullAttention, order=2), 2, slow_full),
     Case("full causal", partial(FullAttention, order=2, causal=(0,), rotary=turn, qk_norm=True), 2,
          slow_full),
-    Case("full-linear", partial(FullAttention, order=3, kernel=plus), 3, slow_full),
+    Case("full-linear", partial(FullAttention, order=3, kernel=plus), 3, slow_full, True),
     Case("full-linear causal", partial(FullAttention, order=2, kernel=plus, causal=(-1,)), 2, slow_full),
     Case("product", partial(K, order=2), 2, slow_kronecker),
     Case("sum", partial(K, order=3, combine="sum"), 3, slow_kronecker),
-    Case("hot1", partial(K.hot1, order=3), 3, slow_kronecker),
+    Case("hot1", partial(K.hot1, order=3), 3, slow_kronecker, True),
     Case("hot1 kernel", partial(K.hot1, order=2, kernel=plus), 2, slow_kronecker),
     Case("hot2 product", partial(K.hot2, order=2), 2, slow_kronecker),
-    Case("hot2 sum", partial(K.hot2, order=2, combine="sum"), 2, slow_kronecker),
-    Case("rsqrt after, shared", partial(K, order=2, pool="rsqrt", project="after"), 2, slow_kronecker),
+    Case("hot2 sum", partial(K.hot2, order=2, combine="sum"), 2, slow_kronecker, True),
+    Case("rsqrt after, shared", partial(K, order=2, pool="rsqrt", project="after"), 2, slow_kronecker, True),
     Case("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False, qk_norm=True), 2,
-         slow_kronecker),
-    Case("rotary, no bias", partial(K, order=2, rotary=turn, bias=False), 2, slow_kronecker),
+         slow_kronecker, True),
+    Case("rotary, no bias", partial(K, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
     Case("causal product", partial(K, order=3, causal=(0,)), 3, slow_kronecker),
     Case("causal sum", partial(K, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),
     Case("two causal modes", partial(K.hot2, order=3, causal=(0, 2)), 3, slow_kronecker),
     Case("short kernel", partial(K, order=2, kernel=short), 2, slow_kronecker),
     Case("short kernel, causal sum", partial(K, order=2, kernel=short, causal=(0,), combine="sum"), 2,
-         slow_kronecker),
-    Case("causal kernel", partial(K, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2, slow_kronecker),
+         slow_kronecker, True),
+    Case("causal kernel", partial(K, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2,
+         slow_kronecker, True),
     Case("one mode", partial(K, order=1, causal=(0,)), 1, slow_kronecker),
-    Case("axial", partial(AxialAttention, order=3), 3, slow_axial),
-    Case("axial causal", partial(AxialAttention, order=2, causal=(0,), qk_norm=True, rotary=turn), 2, slow_axial),
-    Case("axial kernel", partial(AxialAttention, order=2, kernel=plus, causal=(1,)), 2, slow_axial),
-    Case("temporal", partial(AxialAttention, order=2, modes=[0], bias=False), 2, slow_axial),
-    Case("spatial", partial(AxialAttention, order=3, modes=[(1, 2)], rotary=turn, causal=(2,)), 3, slow_axial),
-    Case("divided", partial(DividedAttention, order=3), 3, slow_divided, slow_divided_output),
-    Case("divided causal", partial(DividedAttention, order=2, causal=(0,)), 2, slow_divided, slow_divided_output),
-    Case("multiscale", partial(MultiscaleAttention, order=2), 2, slow_multiscale),
-    Case("multiscale queries", partial(MultiscaleAttention, order=3, stride=(2, 1, 3), query_stride=2), 3,
+    Case("axial", partial(Axial, order=3), 3, slow_axial),
+    Case("axial causal", partial(Axial, order=2, causal=(0,), qk_norm=True, rotary=turn), 2, slow_axial),
+    Case("axial kernel", partial(Axial, order=2, kernel=plus, causal=(1,)), 2, slow_axial, True),
+    Case("temporal", partial(Axial, order=2, modes=[0], bias=False), 2, slow_axial, True),
+    Case("spatial", partial(Axial, order=3, modes=[(1, 2)], rotary=turn, causal=(2,)), 3, slow_axial),
+    Case("divided", partial(Divided, order=3), 3, slow_divided,
+         output=slow_divided_output),
+    Case("divided causal", partial(Divided, order=2, causal=(0,)), 2, slow_divided, True,
+         output=slow_divided_output),
+    Case("multiscale", partial(Multi, order=2), 2, slow_multiscale),
+    Case("multiscale queries", partial(Multi, order=3, stride=(2, 1, 3), query_stride=2), 3,
          slow_multiscale),
-    Case("multiscale learned", partial(MultiscaleAttention, order=2, query_stride=(1, 2), pool="learned", kernel=plus,
-                                       rotary=turn), 2, slow_multiscale),
-    Case("multiscale causal", partial(MultiscaleAttention, order=2, stride=(1, 2), causal=(0,)), 2, slow_multiscale),
+    Case("multiscale learned",
+         partial(Multi, order=2, query_stride=(1, 2), pool="learned", kernel=plus, rotary=turn), 2, slow_multiscale),
+    Case("multiscale causal", partial(Multi, order=2, stride=(1, 2), causal=(0,)), 2,
+         slow_multiscale, True),
     Case("no attention", partial(NoAttention, order=2), 2, slow_none),
 ]

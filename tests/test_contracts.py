@@ -15,7 +15,17 @@ from torch.testing import assert_close
 CPU_GPU = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA GPU"))])
 each = pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
+traced = pytest.mark.parametrize("case", [c for c in LAYERS if not c.twin], ids=lambda c: c.name)
 DIM, HEADS, F64 = 8, 2, torch.float64
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    "Tensors are tiny: a second thread would only wait for the first."
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def make(case, dtype=F64, device="cpu", dim=DIM, heads=HEADS, seed=0, **options):
@@ -54,7 +64,8 @@ def slow_output(case, layer, x, mask):
     masks = mask.expand(*x.shape[:-1]).reshape(-1, *sizes)
     S = torch.stack([case.slow(layer, a, b) for a, b in zip(flat, masks, strict=True)])
     if case.output is not None:
-        return S, torch.stack([case.output(layer, a, b) for a, b in zip(flat, masks, strict=True)]).reshape(x.shape)
+        y = [case.output(layer, a, b) for a, b in zip(flat, masks, strict=True)]
+        return S, torch.stack(y).reshape(x.shape)
     v = layer.to_v(flat).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
     return S, layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
 
@@ -104,7 +115,8 @@ def test_padding_changes_nothing(case, data):
     padded = y.masked_select(~mask[..., None].expand(y.shape)).reshape(-1, DIM)
     ones = (1,) * case.order
     nothing = layer(torch.zeros(*ones, DIM, dtype=F64), torch.zeros(ones, dtype=torch.bool)).reshape(1, DIM)
-    if case.output is None: assert torch.equal(nothing, layer.to_out(torch.zeros(1, DIM, dtype=F64)))
+    if case.output is None:
+        assert torch.equal(nothing, layer.to_out(torch.zeros(1, DIM, dtype=F64)))
     assert_close(padded, nothing.expand(padded.shape), rtol=0, atol=0)
 
 
@@ -183,7 +195,7 @@ def test_half_precision(case, device, dtype):
         assert layer(x * 0 + 100, m).isfinite().all() and layer(x * 2000, m).isfinite().all()
 
 
-@each
+@traced
 @CPU_GPU
 def test_compiles_to_one_graph(case, device):
     torch.compiler.reset()
@@ -199,15 +211,14 @@ def test_compiles_to_one_graph(case, device):
 @each
 def test_exports(case):
     layer = make(case, torch.float32)
-    x, mask = tensor(2, *sizes_of(case), DIM, dtype=torch.float32), random_mask(2, *sizes_of(case))
-    for args in [(x,), (x, mask)]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.export.export(layer, args)
-        assert_close(program.module()(*args), layer(*args))
+    x = tensor(2, *sizes_of(case), DIM, dtype=torch.float32)    # with a mask: the export to ONNX below
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(layer, (x,))
+    assert_close(program.module()(x), layer(x))
 
 
-@each
+@traced
 def test_exports_to_onnx(case):
     pytest.importorskip("onnx", reason="needs onnx")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
@@ -262,7 +273,8 @@ def test_empty_batch_and_modes_of_size_one(case):
         assert layer(torch.zeros(shape, dtype=F64), mask).shape == shape
     x = tensor(3, *ones, DIM)
     assert_close(layer(x), slow_output(case, layer, x, None)[1])
-    if case.output is None: assert_close(layer(x), layer.to_out(layer.to_v(x)))
+    if case.output is None:
+        assert_close(layer(x), layer.to_out(layer.to_v(x)))
     assert_close(layer.dense_map(x), torch.ones(3, HEADS, 1, 1, dtype=F64))
 
 
@@ -334,7 +346,7 @@ def test_kernels_without_the_keyword_and_with_it():
             self.asked = [*getattr(self, "asked", []), is_query]
             return super().forward(t)
     for case in LAYERS:
-        if not isinstance(make(case).kernel, SquarePlus):
+        if not isinstance(getattr(make(case), "kernel", None), SquarePlus):
             continue
         plain, asked = make(case), make(case)
         asked.kernel, asked.kernel_asks = Asks(), True

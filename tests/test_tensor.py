@@ -53,6 +53,11 @@ def test_mode_dot_takes_strided_and_empty_input(shape, data):
         assert T.mode_dot(x.narrow(axis, 0, 0), A, mode).shape == tuple(want)
 
 
+def test_a_number_has_no_mode():
+    with pytest.raises(ValueError, match="mode 0 is out of range for a tensor with 0 modes$"):
+        T.unfold(torch.tensor(1.0), 0)
+
+
 @devices
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mode", [0, 1, 2])
@@ -75,6 +80,17 @@ def test_compiles_without_graph_breaks(mode):
     A = draw_tensor((5, (3, 4, 20)[mode]), dtype=torch.float32)
     compiled = torch.compile(lambda x, A: T.mode_dot(x, A, mode), fullgraph=True, backend="aot_eager")
     assert_close(compiled(x, A), T.mode_dot(x, A, mode))
+
+
+@pytest.mark.parametrize("order", ["row", "kolda"])
+def test_foldings_compile_without_graph_breaks(order):
+    x = draw_tensor((3, 4, 5))
+    folded = torch.compile(lambda x: T.fold(2 * T.unfold(x, 1, order), 1, x.shape, order),
+                           fullgraph=True, backend="aot_eager")
+    assert_close(folded(x), 2 * x)
+    converted = torch.compile(lambda x: T.unfold(x, 1)[:, T.kolda_index(x.shape, 1)],
+                              fullgraph=True, backend="aot_eager")
+    assert_close(converted(x), T.unfold(x, 1, "kolda"))
 
 
 def test_compiles_once_for_all_sizes():

@@ -48,13 +48,13 @@ def test_readme_moves_links_and_drops_labels_and_hidden_cells(tmp_path, monkeypa
         "execute_result", data={"text/plain": "2"}, execution_count=1)])
     nb = new_notebook(cells=[
         new_markdown_cell("# T\n\n> S.\n\n## Part {#sec-a}\n\n[one](01_a.ipynb), [two](../LICENSE), "
-                          "[three](https://example.org), [four](#part)"),
+                          "[three](https://example.org), [four](#part). Papers [@a; @b, section 2] say."),
         new_code_cell("#| hide\nsecret = 1"), shown])
     nbformat.write(nb, tmp_path / "index.ipynb")
     monkeypatch.setattr(readme, "INDEX", tmp_path / "index.ipynb")
     text = readme.readme()
     assert "[one](nbs/01_a.ipynb), [two](LICENSE), [three](https://example.org), [four](#part)" in text
-    assert "## Part\n" in text and "secret" not in text
+    assert "## Part\n" in text and "secret" not in text and "Papers say." in text
     assert text.endswith("```python\n1 + 1\n```\n\n```\n2\n```\n")
 
 

@@ -25,7 +25,8 @@ SMALL = dict(dim=16, heads=2, depth=2)
 KINDS = {
     "encoder": (HOTEncoder, HOTConfig, dict(patch=(2, 3)), (2, 6, 9, 1)),
     "classifier": (HOTClassifier, ClassifierConfig, dict(patch=(2, 3), classes=5), (2, 6, 9, 1)),
-    "flatten": (HOTClassifier, ClassifierConfig, dict(patch=(2, 3), sizes=(6, 9), pool="flatten"), (2, 6, 9, 1)),
+    "flatten": (HOTClassifier, ClassifierConfig, dict(patch=(2, 3), sizes=(6, 9), pool="flatten"),
+                (2, 6, 9, 1)),
     "forecaster": (HOTForecaster, ForecasterConfig, dict(lookback=12, horizons=(3, 7)), (2, 12, 5)),
     "forecaster, mean": (HOTForecaster, ForecasterConfig, dict(pool="mean", separate_heads=True), (2, 12, 5)),
     "segmenter": (HOTSegmenter, SegmenterConfig, dict(in_channels=3, classes=4), (2, 5, 7, 3)),
@@ -71,7 +72,8 @@ def test_every_attention_by_name_with_masks(kind, name):
 @named
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_any_number_of_modes(name, order):
-    if name == "spatial" and order == 1: pytest.skip("no mode but the first")
+    if name == "spatial" and order == 1:
+        pytest.skip("no mode but the first")
     torch.manual_seed(0)
     model = HOTEncoder(HOTConfig(**SMALL, attention=name, patch=(2,) * order)).eval()
     assert model(torch.randn(2, *(4, 3, 2, 5)[:order], 1)).shape == (2, *(2, 2, 1, 3)[:order], 16)
@@ -81,16 +83,20 @@ def test_any_number_of_modes(name, order):
 @pytest.mark.parametrize("stem", ["linear", "conv"])
 def test_a_larger_frame_changes_nothing(kind, stem):
     "A sample in a larger frame of padding gives what it gives alone, where the head allows other sizes."
-    if kind in ("flatten", "forecaster"): pytest.skip("the head flattens")
+    if kind in ("flatten", "forecaster"):
+        pytest.skip("the head flattens")
     model, x = make(kind, stem=stem, dtype=torch.float64, patch=(2, 2), stem_kernel=5)
     modes = (1, 2)
-    frame = torch.full([n + 4 if a in modes else n for a, n in enumerate(x.shape)], float("nan"), dtype=x.dtype)
+    larger = [n + 4 if a in modes else n for a, n in enumerate(x.shape)]
+    frame = torch.full(larger, float("nan"), dtype=x.dtype)
     frame[:, :x.shape[1], :x.shape[2]] = x
     mask = torch.zeros(frame.shape[:3], dtype=torch.bool)
     mask[:, :x.shape[1], :x.shape[2]] = True
     y, z = model(x), model(frame, mask)
-    if kind == "forecaster, mean": z = z[..., :x.shape[2]]
-    elif kind != "classifier": z = z[:, :y.shape[1], :y.shape[2]]
+    if kind == "forecaster, mean":
+        z = z[..., :x.shape[2]]
+    elif kind != "classifier":
+        z = z[:, :y.shape[1], :y.shape[2]]
     assert_close(z, y, rtol=0, atol=1e-10)
 
 
@@ -181,7 +187,8 @@ def test_autocast(kind, name):
 
 @kind
 def test_device_and_dtype(kind):
-    model, x = make(kind, device="meta", dtype=torch.float64, positions="learned", sizes=(6, 9), position_modes=None)
+    model, x = make(kind, device="meta", dtype=torch.float64, positions="learned", sizes=(6, 9),
+                    position_modes=None)
     assert all(t.device.type == "meta" and t.dtype == torch.float64 for t in model.state_dict().values())
     assert model(x.to("meta")).device.type == "meta"
 
@@ -194,8 +201,9 @@ def test_dropout_acts_in_training_only(kind):
     assert torch.equal(copy.deepcopy(model).eval()(x), model.eval()(x))
 
 
-@pytest.mark.parametrize("change", [dict(attention="fulll"), dict(positions="rope"), dict(ff="relu"), dict(stem="cnn"),
-                                    dict(kernel="exp"), dict(attention_options={"pol": 1})])
+@pytest.mark.parametrize("change", [
+    dict(attention="fulll"), dict(positions="rope"), dict(ff="relu"), dict(stem="cnn"), dict(kernel="exp"),
+    dict(attention_options={"pol": 1})])
 def test_wrong_settings_raise(change):
     with pytest.raises((ValueError, TypeError)):
         HOTEncoder(dataclasses.replace(HOTConfig(**SMALL), **change))
@@ -203,7 +211,7 @@ def test_wrong_settings_raise(change):
 
 def test_errors_say_what_was_expected_and_what_came():
     model, x = make("segmenter")
-    with pytest.raises(ValueError, match=r"PatchEmbed: x must be \(\*batch, n1, n2, 3\), but is \(2, 5, 7, 2\)"):
+    with pytest.raises(ValueError, match=r"PatchEmbed: x must be \(\*batch, n1, n2, 3\), but is \(2, 5"):
         model(x[..., :2])
     with pytest.raises(ValueError, match=r"mask must be bool.*5, 7.*but is torch.float32"):
         model(x, torch.ones(2, 5, 7))

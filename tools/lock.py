@@ -15,19 +15,19 @@ TORCH = "torch==2.13.0"
 OF_CUDA = re.compile(r"(nvidia-|cuda-|triton)")
 
 
-def requirements():
+def requirements(settings):
     "All requirement lists of settings.ini, extras included."
-    cfg = ConfigParser()
-    cfg.read(ROOT / "settings.ini", encoding="utf-8")
-    return [r for key, value in cfg["DEFAULT"].items() if key.endswith("requirements") for r in value.split()]
+    return [r for key, value in settings.items() if key.endswith("requirements") for r in value.split()]
 
 
 def main():
-    minimum = re.search(r"min_python = (\S+)", (ROOT / "settings.ini").read_text())[1]
+    cfg = ConfigParser()
+    cfg.read(ROOT / "settings.ini", encoding="utf-8")
+    settings = cfg["DEFAULT"]
     command = ["uv", "pip", "compile", "--quiet", "--universal", "--no-header", "--no-annotate",
-               "--python-version", minimum, "-"]
-    resolved = subprocess.run(command, input="\n".join(requirements() + [TORCH]), text=True, check=True,
-                              capture_output=True).stdout
+               "--python-version", settings["min_python"], "-"]
+    resolved = subprocess.run(command, input="\n".join([*requirements(settings), TORCH]), text=True,
+                              check=True, capture_output=True).stdout
     pins = [line for line in resolved.splitlines() if not OF_CUDA.match(line)]
     head = "# Exact versions that were tested; written by tools/lock.py from settings.ini.\n"
     (ROOT / "constraints.txt").write_text(head + "\n".join(pins) + "\n")

@@ -15,12 +15,13 @@ INDEX, README = ROOT / "nbs" / "index.ipynb", ROOT / "README.md"
 HEAD = "<!-- Made from nbs/index.ipynb by tools/readme.py. -->\n\n"
 LINK = re.compile(r"\]\((?!https?:|#|/)([^)]+)\)")     # the target of a relative link
 LABEL = re.compile(r"[ \t]*\{#[^}]*\}[ \t]*$", re.M)   # Quarto's label at the end of a heading
+CITED = re.compile(r" \[[^\]\n]*@\w[^\]\n]*\](?!\()")      # a citation in brackets
 FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
 
 
 def markdown(source):
-    "A Markdown cell as GitHub shows it: links start at the top folder, labels are gone."
-    source = LABEL.sub("", FRONT.sub("", source))
+    "A Markdown cell as GitHub shows it: links start at the top folder, labels and citations are gone."
+    source = CITED.sub("", LABEL.sub("", FRONT.sub("", source)))
     return LINK.sub(lambda m: f"]({target(m[1])})", source)
 
 

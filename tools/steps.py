@@ -32,7 +32,7 @@ TEST = [
     ("test the chapters", "nbdev_test --n_workers 2"),
     ("render the site", "python tools/site.py"),
     ("test the library, the tools and the site",
-     "python -m pytest tests -q --cov=hot_nbdev --cov-report=term --cov-fail-under=95"),
+     "python -m pytest tests -q -n 2 --dist loadfile --cov=hot_nbdev --cov-report=term --cov-fail-under=95"),
 ]
 
 
