@@ -224,8 +224,9 @@ class FullAttention(_Attention):
 # %% ../nbs/05_attention.ipynb #8ec97e54
 def _full_precision(t: Tensor):
     "A context in which autocast, if active, leaves products alone."
-    kind = t.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    kind = t.device.type        # some kinds, as "meta", know no autocast
+    active = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if active else nullcontext()
 
 
 def _check_features(op: str, q: Tensor, k: Tensor, where: str = "") -> None:
