@@ -4,7 +4,7 @@ PORT ?= 8000
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: book test lab serve clean
+.PHONY: book test lab serve bench clean
 
 book: $(READY)  ## execute every chapter and render the site into _docs
 	$(BIN)/python tools/steps.py book
@@ -19,6 +19,9 @@ serve:  ## read the site that `make book` rendered
 	@test -f _docs/index.html || { echo "no site in _docs yet: run 'make book' first"; exit 1; }
 	@echo "http://localhost:$(PORT)  (end with Ctrl-C)"
 	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _docs
+
+bench: $(READY)  ## time the attention layers against their floor, their limit and their rivals
+	$(BIN)/python bench/attention.py
 
 clean:  ## remove what was built; the sources stay
 	rm -rf .venv _docs _proc _build *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -31,10 +31,10 @@ class Chapter:
         self.cells = nbformat.read(path, as_version=4).cells
         self.code = [c for c in self.cells if c.cell_type == "code"]
         self.text = "\n\n".join(c.source for c in self.cells if c.cell_type == "markdown")
-        # the module that the chapter makes, or the earlier chapter's module that it adds to
-        found = re.search(r"^#\|\s*(?:default_exp|exports?)[ \t]+(\w+)",
-                          "\n".join(c.source for c in self.code), re.M)
-        self.module = found and found[1]
+        # the module that the chapter makes, or the earlier chapter's module that it adds to; and all of them
+        self.modules = re.findall(r"^#\|\s*(?:default_exp|exports?)[ \t]+(\w+)",
+                                  "\n".join(c.source for c in self.code), re.M)
+        self.module = self.modules[0] if self.modules else None
 
     def public_names(self):
         "Functions and classes that the chapter exports."

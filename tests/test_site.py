@@ -253,7 +253,7 @@ def wait(browser, script, *args):
     "The script's value, once it has one."
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(browser, 10).until(lambda b: b.execute_script(script, *args))
+    return WebDriverWait(browser, 30).until(lambda b: b.execute_script(script, *args))
 
 
 def test_search_finds_a_word_of_the_text(browser, served, site):

@@ -28,7 +28,7 @@ BOOK = [
 TEST = [
     ("export and clean leave no difference", "python tools/unchanged.py nbdev_export nbdev_clean"),
     ("README equals index.ipynb", "python tools/readme.py --check"),
-    ("lint", "ruff check nbs tools tests setup.py"),
+    ("lint", "ruff check nbs tools tests bench setup.py"),
     ("test the chapters", "nbdev_test --n_workers 2"),
     ("render the site", "python tools/site.py"),
     ("test the library, the tools and the site",
