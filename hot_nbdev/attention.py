@@ -741,7 +741,8 @@ class AxialAttention(_Attention):
         if self.kernel is None:
             S = softmax_map(q, k, allowed)
         else:
-            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+            taking = None if mask is None else self._fold(mask, self.groups[a])[:, None]
+            S = kernel_map(self._features(q, True), self._features(k, False, taking=taking), allowed)
         return S if mask is None else S.masked_fill(~self._fold(mask, self.groups[a])[:, None, :, None], 0.0)
 
     def _fused(self, x: Tensor, v: Tensor, mask: Tensor | None, a: int) -> Tensor:
@@ -973,7 +974,9 @@ class MultiscaleAttention(FullAttention):
         if self.kernel is None:
             S = softmax_map(q, k, allowed)
         else:
-            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+            valid = self._valid(x.shape[1:-1], mask, self.stride, x.device)
+            taking = None if valid is None else valid.flatten(-2).any(-1).flatten(2)
+            S = kernel_map(self._features(q, True), self._features(k, False, taking=taking), allowed)
         if mask is None:
             return S
         taking = self._valid(x.shape[1:-1], mask, self.query_stride, x.device).flatten(-2).any(-1).flatten(2)
