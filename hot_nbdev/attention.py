@@ -16,6 +16,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 # %% ../nbs/05_attention.ipynb #47c29e40
+def _full_precision(t: Tensor):
+    "A context in which autocast, if active, leaves products alone."
+    kind = t.device.type        # some kinds, as "meta", know no autocast
+    active = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.autocast(kind, enabled=False) if active else nullcontext()
+
+# %% ../nbs/05_attention.ipynb #52dc3aa8
 def softmax_map(
     q: Tensor,                       # queries, (…, N, d)
     k: Tensor,                       # keys, (…, N', d)
@@ -25,10 +32,11 @@ def softmax_map(
     "Row-stochastic map Softmax(q kᵀ · scale); a row that may see nothing is zero."
     q, k = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if allowed is None and k.shape[-2] < 16:
-        # short rows: faster as columns, by vector instructions
-        return ((k @ q.mT).to(q.dtype) * scale).softmax(-2).mT
-    scores = (q @ k.mT).to(q.dtype) * scale
+    with _full_precision(q):
+        if allowed is None and k.shape[-2] < 16:
+            # short rows: faster as columns, by vector instructions
+            return (k @ q.mT * scale).softmax(-2).mT
+        scores = q @ k.mT * scale
     if allowed is None:
         return scores.softmax(-1)
     some = allowed.any(-1, keepdim=True)
@@ -66,8 +74,8 @@ class _Attention(nn.Module):
         self.dim, self.heads, self.order, self.dropout = dim, heads, order, dropout
         self.causal = tuple(sorted({c % order for c in causal}))
         self.kernel, self.rotary = kernel, rotary
-        self.kernel_asks = kernel is not None and "is_query" in inspect.signature(
-            getattr(kernel, "forward", kernel)).parameters
+        self.kernel_asks = () if kernel is None else tuple(
+            {"is_query", "mask"} & inspect.signature(getattr(kernel, "forward", kernel)).parameters.keys())
         self.norm_q, self.norm_k = (nn.LayerNorm(dim // heads, **new) if qk_norm else nn.Identity()
                                     for _ in range(2))
         self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(4))
@@ -112,10 +120,11 @@ class _Attention(nn.Module):
         "(B, *sizes, dim) to (B, heads, *sizes, dim / heads)."
         return t.unflatten(-1, (self.heads, self.dim // self.heads)).movedim(-2, 1)
 
-    def _features(self, t: Tensor, is_query: bool, factor=1) -> Tensor:
-        "The feature map of the kernel, at least in float32, on vectors scaled by d^(-1/4)."
+    def _features(self, t: Tensor, is_query: bool, factor=1, taking: Tensor | None = None) -> Tensor:
+        "The feature map of the kernel, at least in float32, on vectors scaled by d^(-1/4); `taking`: which keys do."
         t = t.to(torch.promote_types(t.dtype, torch.float32)) * factor * t.shape[-1] ** -0.25
-        return self.kernel(t, is_query=is_query) if self.kernel_asks else self.kernel(t)
+        told = dict(is_query=is_query, mask=taking)
+        return self.kernel(t, **{name: told[name] for name in self.kernel_asks})
 
     def _drop(self, S: Tensor) -> Tensor:
         return F.dropout(S, self.dropout, self.training)
@@ -168,7 +177,8 @@ class FullAttention(_Attention):
         if self.kernel is None:
             S = softmax_map(q, k, allowed)
         else:
-            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+            taking = None if mask is None else mask.flatten(1)[:, None]
+            S = kernel_map(self._features(q, True), self._features(k, False, taking=taking), allowed)
         return S if mask is None else S.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
 
     def _fused(self, x: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -184,9 +194,10 @@ class FullAttention(_Attention):
         "The kernel's map times `v`, (B, heads, n, d), without forming it."
         sizes, c = x.shape[1:-1], len(self.causal)
         q, k = (t.flatten(2, -2) for t in self._queries_keys(x))
-        q, k = self._features(q, True), self._features(k, False)
+        taking = None if mask is None else mask.flatten(1)[:, None]
+        q, k = self._features(q, True), self._features(k, False, taking=taking)
         if mask is not None:
-            k = k.masked_fill(~mask.flatten(1)[:, None, :, None], 0.0)
+            k = k.masked_fill(~taking[..., None], 0.0)
         axes = [2 + m for m in self.causal]
         front = [t.unflatten(2, sizes).movedim(axes, list(range(2, 2 + c))) for t in (q, k, v)]
         q, k, v = (t.unsqueeze(-2).flatten(2 + c, -2) for t in front)
@@ -222,13 +233,6 @@ class FullAttention(_Attention):
         return self.maps(x, mask)[0]
 
 # %% ../nbs/05_attention.ipynb #8ec97e54
-def _full_precision(t: Tensor):
-    "A context in which autocast, if active, leaves products alone."
-    kind = t.device.type        # some kinds, as "meta", know no autocast
-    active = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
-    return torch.autocast(kind, enabled=False) if active else nullcontext()
-
-
 def _check_features(op: str, q: Tensor, k: Tensor, where: str = "") -> None:
     "Raise unless queries and keys have features that can be multiplied."
     if min(q.ndim, k.ndim) < 2 or q.shape[-1] != k.shape[-1]:
@@ -531,7 +535,8 @@ class KroneckerAttention(_Attention):
         if isinstance(factor, Tensor):
             factor = factor.unsqueeze(1)
         if self.kernel is not None:
-            q, k = self._features(q, True, factor), self._features(k, False, factor)
+            q = self._features(q, True, factor)
+            k = self._features(k, False, factor, None if mask is None else taking.squeeze(-1))
             if pairs and m not in self.causal and 2 * q.shape[-1] < n:
                 return _pair(q, k, None if mask is None else taking)
             S = kernel_map(q, k, allowed)
@@ -736,7 +741,8 @@ class AxialAttention(_Attention):
         if self.kernel is None:
             S = softmax_map(q, k, allowed)
         else:
-            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+            taking = None if mask is None else self._fold(mask, self.groups[a])[:, None]
+            S = kernel_map(self._features(q, True), self._features(k, False, taking=taking), allowed)
         return S if mask is None else S.masked_fill(~self._fold(mask, self.groups[a])[:, None, :, None], 0.0)
 
     def _fused(self, x: Tensor, v: Tensor, mask: Tensor | None, a: int) -> Tensor:
@@ -968,7 +974,9 @@ class MultiscaleAttention(FullAttention):
         if self.kernel is None:
             S = softmax_map(q, k, allowed)
         else:
-            S = kernel_map(self._features(q, True), self._features(k, False), allowed)
+            valid = self._valid(x.shape[1:-1], mask, self.stride, x.device)
+            taking = None if valid is None else valid.flatten(-2).any(-1).flatten(2)
+            S = kernel_map(self._features(q, True), self._features(k, False, taking=taking), allowed)
         if mask is None:
             return S
         taking = self._valid(x.shape[1:-1], mask, self.query_stride, x.device).flatten(-2).any(-1).flatten(2)

@@ -1,0 +1,55 @@
+"""Attacks that the contracts do not try: loud inputs, kernels that scale, gradients of padding."""
+import pytest
+import torch
+from layers import LAYERS
+from torch.testing import assert_close
+
+from hot_nbdev.attention import AxialAttention, FullAttention, KroneckerAttention, MultiscaleAttention
+from hot_nbdev.kernels import PositiveRandomFeatures
+
+DIM, HEADS = 8, 2
+
+
+@pytest.mark.parametrize("make, loud", [(KroneckerAttention, 30), (KroneckerAttention.hot1, 10), (FullAttention, 30),
+                                        (AxialAttention, 30), (MultiscaleAttention, 30)])
+@pytest.mark.parametrize("features", [1, 8])
+def test_padding_does_not_set_the_scale_of_a_kernel(make, loud, features):
+    "Padded keys are small; if the largest feature were taken over them too, loud real ones would underflow."
+    torch.manual_seed(0)
+    layer = make(DIM, HEADS, 2, kernel=PositiveRandomFeatures(DIM // HEADS, features))
+    x, mask = loud * torch.randn(4, 5, DIM), torch.zeros(7, 9, dtype=torch.bool)
+    padded = torch.zeros(7, 9, DIM)
+    padded[:4, :5], mask[:4, :5] = x, True
+    for y in (layer(padded, mask), layer(padded, mask, return_maps=True)[0]):
+        assert_close(y[:4, :5], layer(x), rtol=1e-4, atol=1e-5)
+    assert_close(layer.dense_map(padded, mask).sum(-1), mask.flatten().float().expand(HEADS, -1))
+
+
+@pytest.mark.parametrize("make", [KroneckerAttention, KroneckerAttention.hot1, FullAttention])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_leaves_scores_in_full_precision(make, dtype):
+    "Dot products here go far beyond the largest number of float16."
+    torch.manual_seed(0)
+    layer = make(64, 1, 2)
+    x = 1000 * (torch.randn(1, 4, 5, 64) + 1)
+    with torch.autocast("cpu", dtype), torch.no_grad():
+        y, (S, *_) = layer(x, return_maps=True)
+    assert y.isfinite().all() and S.dtype == torch.float32
+    assert_close(S.sum(-1), torch.ones(S.shape[:-1]))
+
+
+@pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
+def test_gradients_of_padding_are_zero_whatever_stands_there(case):
+    torch.manual_seed(0)
+    layer, sizes = case.make(DIM, HEADS, dtype=torch.float64), (3, 2, 4)[:case.order]
+    x, mask = torch.randn(3, *sizes, DIM, dtype=torch.float64), torch.rand(3, *sizes) < 0.6
+    mask[0], mask[1, 0] = False, False      # a sample and a slice with nothing in them
+    inputs, found = [x, *layer.parameters()], []
+    for junk in (1.0, float("nan"), float("inf"), 1e300):
+        inputs[0] = x.masked_fill(~mask[..., None], junk).requires_grad_()
+        found.append(torch.autograd.grad(layer(inputs[0], mask).square().sum(), inputs, allow_unused=True))
+    for grads in found:
+        assert not grads[0][~mask].any()
+        for g, want in zip(grads, found[0], strict=True):
+            assert want is None or torch.equal(g, want)
+            assert want is None or want.isfinite().all()
