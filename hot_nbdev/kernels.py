@@ -69,6 +69,9 @@ def smreg_ratio(
     dim: int,   # width d of x and y
 ) -> Tensor:    # same shape, float64
     "SMREG(x, y) / exp(xᵀy), the regularized over the plain softmax kernel."
+    if dim < 1 or not r.isfinite().all():
+        raise ValueError(f"smreg_ratio: needs finite r and a width of at least 1, but r is {tuple(r.shape)} with "
+                         f"{int((~r.isfinite()).sum())} entries that are not finite, and dim is {dim}")
     rate = r.double().square()[..., None] / 2
     top = rate.max().item() if rate.numel() else 0
     j = torch.arange(int(top + 12 * top ** 0.5) + 40, dtype=torch.float64, device=rate.device)
@@ -173,6 +176,8 @@ class ElementwiseFeatures(FeatureFunction):
         super().__init__()
         if kind not in ("elu", "relu"):
             raise ValueError(f"ElementwiseFeatures: kind is {kind!r}; choose 'elu' or 'relu'")
+        if eps < 0:
+            raise ValueError(f"ElementwiseFeatures: eps is {eps}, but features must not be negative")
         self.kind, self.eps = kind, eps
 
     def forward(self, t: Tensor, is_query: bool = False, mask: Tensor | None = None) -> Tensor:
@@ -226,6 +231,9 @@ def kernel_plan(
     form_maps: bool = True,   # may a mode's own map be formed where that is cheaper?
 ) -> tuple:                   # (multiply-adds, steps); a step is (mode, "keys" | "queries" | "map")
     "The cheapest way to apply a Kronecker product of kernelized maps to values of these sizes and width."
+    if not sizes or len(sizes) != len(features):
+        raise ValueError(f"kernel_plan: {len(sizes)} sizes and {len(features)} numbers of features; "
+                         f"give one of each for every mode")
     most = len(sizes) if form_maps else 0
     choices = [maps for r in range(most + 1) for maps in combinations(range(len(sizes)), r)]
     plans = [_sorted_steps(sizes, features, maps) for maps in choices]
@@ -272,6 +280,8 @@ def _check_modes(phis_q: Sequence[Tensor], phis_k: Sequence[Tensor], v: Tensor) 
     if k == 0 or len(phis_k) != k or v.ndim < k + 1:
         raise ValueError(f"kernel_product: {k} features of queries, {len(phis_k)} of keys, values "
                          f"{tuple(v.shape)}; give one of each for every mode, and values (*batch, N_1, …, N_k, d)")
+    if not v.is_floating_point():
+        raise ValueError(f"kernel_product: values are {v.dtype}, and means of them are not; use v.float()")
     for i, (a, b) in enumerate(zip(phis_q, phis_k)):
         _check_features("kernel_product", a, b, f"mode {i}: ")
         if not a.shape[-2] == b.shape[-2] == v.shape[i - k - 1]:

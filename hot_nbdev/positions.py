@@ -40,6 +40,8 @@ def _check_grid(op: str, x: Tensor, order: int, dim: int) -> None:
     if x.ndim < order + 1 or x.shape[-1] != dim:
         raise ValueError(f"{op}: x has shape {tuple(x.shape)}, but {order} positional modes and {dim} features "
                          f"are expected, (*batch, n1, …, n{order}, {dim}); move the features to the last axis")
+    if not x.is_floating_point():
+        raise ValueError(f"{op}: x is {x.dtype}, which cannot hold positions; use x.float()")
 
 # %% ../nbs/09_positions.ipynb #1fbacfe0
 def _resize(
@@ -139,6 +141,9 @@ def rotate(
     if not t.is_floating_point() or t.shape[-1] % 2:
         raise ValueError(f"rotate: t has shape {tuple(t.shape)} and dtype {t.dtype}, but a floating dtype and an "
                          "even last axis are needed")
+    if angles.shape[-1:] != (t.shape[-1] // 2,):
+        raise ValueError(f"rotate: angles have shape {tuple(angles.shape)}, but t of shape {tuple(t.shape)} has "
+                         f"{t.shape[-1] // 2} planes; give (…, {t.shape[-1] // 2})")
     work = torch.promote_types(t.dtype, torch.float32)
     a, b = t.to(work).chunk(2, -1)
     c, s = angles.cos().to(work), angles.sin().to(work)

@@ -34,6 +34,10 @@ def _work(S: Tensor) -> Tensor:
     return S.float() if S.dtype in (torch.float16, torch.bfloat16) else S
 
 # %% ../nbs/06_stochastic.ipynb #47f59b4d
+def _tolerance(S: Tensor) -> float:
+    "By how much rounding may move a row sum of a map in the dtype of `S`."
+    return 1e-5 if S.dtype in (torch.float32, torch.float64) else 0.05
+
 def is_row_stochastic(
     S: Tensor,           # (*batch, n, n)
     tol: float = 1e-5,   # allowed below zero, and for the distance of a row sum from one
@@ -52,10 +56,13 @@ def stationary(
     W = _work(S)
     n = W.shape[-1]
     M = torch.eye(n, dtype=W.dtype, device=W.device) - W.mT + 1
+    if not n or not is_row_stochastic(S, _tolerance(S)).all():
+        raise ValueError(f"stationary: S {tuple(S.shape)} is not row-stochastic or is empty, and only a "
+                         f"map has a stationary law; softmax its scores over the last axis")
     values = torch.linalg.svdvals(M.detach())
     if (values[..., -1] <= n * torch.finfo(W.dtype).eps * values[..., 0]).any():
         raise ValueError(f"stationary: a map of size {n} has more than one stationary law, since it "
-                         f"splits the positions into parts that never look at each other")
+                         f"has two or more groups of positions that look at no key outside their group")
     return torch.linalg.solve(M, torch.ones_like(W[..., 0])).to(S.dtype)
 
 # %% ../nbs/06_stochastic.ipynb #63ab89ab
@@ -91,7 +98,9 @@ def _sizes(
     "`sizes` as a tuple, or an error if they do not describe the positions of `S`."
     _check_square(name, S)
     sizes = tuple(sizes)
-    if not sizes or S.shape[-1] != prod(sizes):
+    if not sizes or min(sizes) < 1:
+        raise ValueError(f"{name}: needs at least one size, all of at least 1, but got {sizes}")
+    if S.shape[-1] != prod(sizes):
         raise ValueError(f"{name}: sizes {sizes} describe {prod(sizes)} positions, but S is "
                          f"{tuple(S.shape)} and has {S.shape[-1]}")
     return sizes
@@ -107,7 +116,8 @@ class ProductProjection(NamedTuple):
     gap: Tensor              # (*batch,), the mean divergence that is left, in nats
 
 def _row_entropy(S: Tensor) -> Tensor:
-    "Mean entropy of the rows, in nats."
+    "Mean entropy of the rows, in nats; an entry that rounding made negative counts as zero."
+    S = S.clamp(min=0)
     return -torch.xlogy(S, S).sum(-1).mean(-1)
 
 def product_projection(
@@ -116,7 +126,7 @@ def product_projection(
 ) -> ProductProjection:     # factors and gap
     "Averaged marginals of a map, and how far their product is from it."
     sizes, k = _sizes("product_projection", S, sizes), len(sizes)
-    if not is_row_stochastic(S, 1e-5 if S.dtype in (torch.float32, torch.float64) else 0.05).all():
+    if not is_row_stochastic(S, _tolerance(S)).all():
         raise ValueError(f"product_projection: S {tuple(S.shape)} is not row-stochastic, so its "
                          f"divergences are not defined")
     T, axes = _split(S, sizes), range(-k, 0)
@@ -202,7 +212,7 @@ def head_decomposition(
         raise ValueError(f"head_decomposition: S is {tuple(S.shape)}, and each map has heads of its "
                          f"own; call it for each map of the batch")
     W, floor = _work(S), reachable_floor(_work(S), sizes)
-    if floor > tol * W.norm():
+    if not floor <= tol * W.norm():                             # a NaN is not reachable either
         raise ValueError(f"head_decomposition: S stays at distance {floor.item():.3g} from all sums of "
                          f"products of sizes {sizes}; reachable_projection gives the nearest one")
     j = sizes.index(max(sizes))
