@@ -206,6 +206,19 @@ def _full_cost(kind, sizes, dim, heads, features, random, bias, stride, query_st
                 map_entries=heads * queries * keys, **common)
 
 # %% ../nbs/11_cost.ipynb #a1af7407
+def _check_modes(sizes, kind, causal, groups, stride, query_stride):
+    "Raise unless the settings fit the modes."
+    k, named = len(sizes), [m for G in groups or () for m in ([G] if isinstance(G, int) else G)]
+    if not sizes or min(sizes) < 1 or (kind == "spatial" and k < 2 and groups is None):
+        raise ValueError(f"attention_cost: sizes is {sizes}; give a positive size for each mode, and 'spatial' two modes")
+    if any(not -k <= m < k for m in (*causal, *named)):
+        raise ValueError(f"attention_cost: causal is {causal} and groups {groups} for {k} modes; modes are counted from "
+                         f"0 to {k - 1}, or from -{k} to -1")
+    if any(not isinstance(s, int) and len(s) != k for s in (stride, query_stride)):
+        raise ValueError(f"attention_cost: stride is {stride} and query_stride {query_stride} for {k} modes; give an "
+                         "integer, or one for each mode")
+
+# %% ../nbs/11_cost.ipynb #d77a2906
 KINDS = ("full", "full-linear", "product", "sum", "axial", "divided", "spatial", "temporal", "multiscale", "none")
 
 
@@ -229,7 +242,11 @@ def attention_cost(
 ) -> Cost:
     "Cost of the forward pass of one attention layer on one sample, without gradient and without a mask."
     if isinstance(kind, nn.Module):
-        return attention_cost(sizes=sizes, **_settings(kind))
+        settings = _settings(kind)
+        if len(sizes) != kind.order:
+            raise ValueError(f"attention_cost: sizes is {tuple(sizes)}, but {type(kind).__name__} has order {kind.order}; "
+                             "give one size for each mode")
+        return attention_cost(sizes=sizes, **settings)
     if kind not in KINDS:
         raise ValueError(f"attention_cost: there is no formula for {kind!r}; choose one of {KINDS}, or use count")
     if dim is None or dim % heads:
@@ -238,7 +255,9 @@ def attention_cost(
         raise ValueError(f"attention_cost: project is {project!r}; choose 'pooled' or 'tokens'")
     if kind == "full-linear" and features is None:
         features = dim // heads
-    sizes, causal = tuple(sizes), sorted({c % len(sizes) for c in causal})
+    sizes = tuple(sizes)
+    _check_modes(sizes, kind, causal, groups, stride, query_stride)
+    causal = sorted({c % len(sizes) for c in causal})
     random = random and features is not None
     if kind == "none":
         return Cost(2 * prod(sizes) * dim ** 2, parameters=2 * dim * (dim + bias))

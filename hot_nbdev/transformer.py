@@ -99,12 +99,19 @@ def _check_input(
     if x.ndim < order + 1 or x.shape[-1] != channels:
         raise ValueError(f"{name}: x must be (*batch, {modes}, {channels}), but is {tuple(x.shape)}; "
                          "channels are the last axis, move them there by x.movedim")
+    if 0 in x.shape[-order - 1:-1]:
+        m = x.shape[-order - 1:-1].index(0)
+        raise ValueError(f"{name}: mode {m} of x, {tuple(x.shape)}, is empty; only batch axes may be")
     if mask is None:
         return x, None
     if mask.dtype != torch.bool or mask.shape[mask.ndim - order:] != x.shape[-order - 1:-1]:
         raise ValueError(f"{name}: mask must be bool, (*batch, {', '.join(map(str, x.shape[-order - 1:-1]))}), but is "
                          f"{mask.dtype}, {tuple(mask.shape)}")
-    mask = mask.expand(x.shape[:-1])
+    try:
+        mask = mask.expand(x.shape[:-1])
+    except RuntimeError as e:
+        raise ValueError(f"{name}: mask is {tuple(mask.shape)}, and its batch axes do not fit x, {tuple(x.shape)}; they "
+                         "must be equal, 1 or missing") from e
     return x.masked_fill(~mask[..., None], 0.0), mask
 
 # %% ../nbs/10_transformer.ipynb #30c61046
@@ -317,9 +324,16 @@ class HOTConfig:
     dropout: float = 0.0            # on tokens, on what blocks add, within feed-forward networks
 
     def __post_init__(self):
-        name, k = type(self).__name__, len(self.patch)
+        name = type(self).__name__
         for f in dataclasses.fields(self):
             setattr(self, f.name, _tuples(getattr(self, f.name)))
+        if not isinstance(self.patch, tuple) or not self.patch or not all(isinstance(p, int) and p > 0 for p in self.patch):
+            raise ValueError(f"{name}: patch is {self.patch!r}; give one positive size for each mode")
+        k = len(self.patch)
+        for m in (*self.causal, *(self.position_modes or ())):
+            if not -k <= m < k:
+                raise ValueError(f"{name}: causal={self.causal}, position_modes={self.position_modes}, but mode {m} is "
+                                 f"out of range for {k} modes; they are counted from 0 to {k - 1}, or from -{k} to -1")
         _choose(name, "attention", self.attention, ATTENTIONS)
         _choose(name, "positions", self.positions, ("none", "learned", "sincos", "rotary"))
         if self.sizes is not None and len(self.sizes) != k:
@@ -363,7 +377,14 @@ class HOTConfig:
 
     @classmethod
     def load(cls, path) -> "HOTConfig":
-        return cls.from_dict(json.loads(Path(path).read_text()))
+        try:
+            settings = json.loads(Path(path).read_text())
+        except ValueError as e:
+            raise ValueError(f"{cls.__name__}: {path} is not JSON ({e})") from e
+        if not isinstance(settings, dict):
+            raise ValueError(f"{cls.__name__}: {path} must hold an object of settings, but holds a "
+                             f"{type(settings).__name__}")
+        return cls.from_dict(settings)
 
 def _kind(config: type) -> str:
     return config.__name__.removesuffix("Config").removeprefix("HOT").lower() or "encoder"
@@ -437,24 +458,37 @@ class _Model(nn.Module):
         self.config = config
 
     def save(self, folder) -> None:
-        "Write config.json and model.safetensors."
+        "Write config.json and model.safetensors; where that fails, a model already there stays as it was."
         from safetensors.torch import save_file
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.config.save(folder / "config.json")
-        part = folder / "model.safetensors.part"
-        save_file({name: t.contiguous() for name, t in self.state_dict().items()}, part)
-        part.replace(folder / "model.safetensors")
+        try:                        # both files in full, and only then both names
+            self.config.save(folder / "config.json.part")
+            save_file({name: t.contiguous() for name, t in self.state_dict().items()},
+                      folder / "model.safetensors.part")
+            for name in ("model.safetensors", "config.json"):
+                (folder / f"{name}.part").replace(folder / name)
+        finally:
+            for name in ("model.safetensors", "config.json"):
+                (folder / f"{name}.part").unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder, device=None, dtype=None) -> "_Model":
         "A model that `save` wrote, in the precision it was written in, or in `dtype`."
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
-        weights = load_file(Path(folder) / "model.safetensors", device=str(device or "cpu"))
+        path = Path(folder) / "model.safetensors"
+        try:
+            weights = load_file(path, device=str(device or "cpu"))
+        except SafetensorError as e:
+            raise ValueError(f"{cls.__name__}: {path} cannot be read ({e}); save the model again") from e
         if dtype is None:
             dtype = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
         model = cls(HOTConfig.load(Path(folder) / "config.json"), device=device, dtype=dtype)
-        model.load_state_dict(weights)
+        try:
+            model.load_state_dict(weights)
+        except RuntimeError as e:
+            raise ValueError(f"{cls.__name__}: {path} does not fit config.json beside it; {e}") from e
         return model.eval()
 
 # %% ../nbs/10_transformer.ipynb #c2bdb0ea
@@ -575,13 +609,14 @@ def normalize_series(
     axis: int = -2,              # axis of x over which to normalize, negative
     eps: float = 1e-5,           # added to the variance
 ) -> tuple:                      # normalized x with zeros where the mask says no, means, deviations
-    "Mean 0 and variance 1 along one mode, over the positions that take part."
+    "Mean 0 and variance 1 along one mode, over the positions that take part, in float32 at least."
+    kind, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32))    # squares overflow in float16
     mean = _masked_mean(x, mask, [axis]).unsqueeze(axis)
     away = x - mean
     if mask is not None:
         away = away.masked_fill(~mask[..., None], 0.0)
     deviation = (_masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + eps).sqrt()
-    return away / deviation, mean, deviation
+    return tuple(t.to(kind) for t in (away / deviation, mean, deviation))
 
 # %% ../nbs/10_transformer.ipynb #609b14e8
 class HOTForecaster(_Model):
