@@ -10,8 +10,9 @@ from hot_nbdev.kernels import PositiveRandomFeatures
 DIM, HEADS = 8, 2
 
 
-@pytest.mark.parametrize("make, loud", [(KroneckerAttention, 30), (KroneckerAttention.hot1, 10), (FullAttention, 30),
-                                        (AxialAttention, 30), (MultiscaleAttention, 30)])
+@pytest.mark.parametrize("make, loud", [
+    (KroneckerAttention, 30), (KroneckerAttention.hot1, 10), (FullAttention, 30), (AxialAttention, 30),
+    (MultiscaleAttention, 30)])
 @pytest.mark.parametrize("features", [1, 8])
 def test_padding_does_not_set_the_scale_of_a_kernel(make, loud, features):
     "Padded keys are small; if the largest feature were taken over them too, loud real ones would underflow."

@@ -349,7 +349,7 @@ def test_kernels_without_the_keyword_and_with_it():
         if not isinstance(getattr(make(case), "kernel", None), SquarePlus):
             continue
         plain, asked = make(case), make(case)
-        asked.kernel, asked.kernel_asks = Asks(), True
+        asked.kernel, asked.kernel_asks = Asks(), ("is_query",)
         x = tensor(2, *sizes_of(case), DIM)
         assert torch.equal(plain(x), asked(x))
         assert sorted(set(asked.kernel.asked)) == [False, True]
