@@ -271,6 +271,8 @@ def linear_attention(
     if v.ndim < 2 or v.shape[-2] != k.shape[-2]:
         raise ValueError(f"linear_attention: there are {k.shape[-2]} keys, but values of shape "
                          f"{tuple(v.shape)}; give (..., {k.shape[-2]}, d)")
+    if not v.is_floating_point():
+        raise ValueError(f"linear_attention: values must be floating, but are {v.dtype}; use v.float()")
     with _full_precision(v):
         kv, z = k.mT @ v.to(k.dtype), k.sum(-2).unsqueeze(-1)       # (…, M, d), (…, M, 1)
         for axis in range(-2 - causal, -2):
