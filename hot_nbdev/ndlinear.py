@@ -26,8 +26,8 @@ def _order(name: str, order: Sequence[int] | None, modes: int) -> tuple:
     "The sequence in which the modes act, or an error."
     order = tuple(range(modes)) if order is None else tuple(order)
     if sorted(order) != list(range(modes)):
-        raise ValueError(f"{name}: order is {order}, but must name each of the {modes} modes once, counted from 0, "
-                         f"as in {tuple(range(modes))}")
+        raise ValueError(f"{name}: order is {order}, but must name each of the {modes} modes once, counted "
+                         f"from 0, as in {tuple(range(modes))}")
     return order
 
 
@@ -35,16 +35,16 @@ def _check_input(name: str, x: Tensor, sizes: tuple):
     "Raise unless the last axes of `x` have these sizes; say how to bring them there if others have."
     if x.shape[max(x.ndim - len(sizes), 0):] == sizes:
         return
-    free, found = list(range(x.ndim)), []
+    N, free, found = len(sizes), list(range(x.ndim)), []
+    if x.ndim < N:
+        raise ValueError(f"{name}: x has shape {tuple(x.shape)}, but must end in one axis for each of the {N} "
+                         f"modes, (*batch, {', '.join(map(str, sizes))})")
     for n in sizes:
         found += [a for a in free if x.shape[a] == n][:1]
         free = [a for a in free if a not in found]
-    hint = f"; x.movedim({tuple(found)}, {tuple(range(-len(sizes), 0))}) would fit" if len(found) == len(sizes) else ""
-    if x.ndim < len(sizes):
-        raise ValueError(f"{name}: x has shape {tuple(x.shape)}, but must end in one axis for each of the "
-                         f"{len(sizes)} modes, (*batch, {', '.join(map(str, sizes))})")
-    came = x.shape[x.ndim - len(sizes):]
-    k = next(k for k, (n, m) in enumerate(zip(sizes, came)) if n != m)
+    hint = f"; x.movedim({tuple(found)}, {tuple(range(-N, 0))}) would fit" if len(found) == N else ""
+    came = x.shape[x.ndim - N:]
+    k = next(k for k in range(N) if came[k] != sizes[k])
     raise ValueError(f"{name}: mode {k} of x has size {came[k]}, but in_features is {sizes}; x has shape "
                      f"{tuple(x.shape)}, and must end in the sizes of in_features{hint}")
 
@@ -57,7 +57,8 @@ def _features(name: str, in_features: Sequence[int], out_features: Sequence[int]
                          "for one mode write (n,)")
     D, H = tuple(in_features), tuple(out_features)
     if len(D) != len(H) or not D or min(D + H) < 1:
-        raise ValueError(f"{name}: {came} came, but each mode needs one size before and one behind, both positive")
+        raise ValueError(f"{name}: {came} came, but each mode needs one size before and one behind, both "
+                         "positive")
     return D, H
 
 
@@ -93,7 +94,7 @@ def effective_dimension(
     out_features: Sequence[int],  # (H_1, …, H_N)
     bias: str | bool = "mode",    # as in NdLinear
 ) -> int:                         # dimension of the set of maps, at almost all parameters
-    "How many parameters of an NdLinear are independent: all of them, less N - 1 scales and N - 1 shifts of biases."
+    "How many parameters of an NdLinear are independent: all, less N - 1 scales and N - 1 shifts of biases."
     D, H = _features("effective_dimension", in_features, out_features)
     extra = {"mode": sum(H) - (len(H) - 1), "full": prod(H), False: 0}
     if bias not in extra:
@@ -106,7 +107,7 @@ def flops(
     out_features: Sequence[int],          # (H_1, …, H_N)
     order: Sequence[int] | None = None,   # modes in the order in which they act; default 0, 1, …
     batch: int = 1,                       # samples
-) -> int:                                 # two for each multiply-add, as torch counts them; bias additions not
+) -> int:                                 # two for each multiply-add, as torch counts; bias additions not
     "Floating-point operations of the mode products one after the other (twice NdLinear eq. 1)."
     sizes, total = list(in_features), 0
     for k in _order("flops", order, len(sizes)):
@@ -117,7 +118,7 @@ def flops(
 # %% ../nbs/12_ndlinear.ipynb #nd-plan
 class _Plan(NamedTuple):
     "How an NdLinear is carried out. What it computes does not depend on it."
-    steps: tuple    # one for each group of neighboring modes: (modes, way), way 'rows', 'left', 'turn' or 'outer'
+    steps: tuple    # (modes, way) for each group of neighboring modes; way is 'rows', 'left', 'turn' or 'outer'
     fused: bool     # are the biases of the modes added within the steps? else all of them at the end
 
 
@@ -188,7 +189,7 @@ def _act(x: Tensor, W: Tensor, b: Tensor | None, way: str) -> Tensor:
     if way == "rows":
         return F.linear(x.squeeze(2), W, b)
     if way == "turn":
-        rows = x.mT.reshape(-1, W.shape[1])         # one copy here, so that the bias is added within the product
+        rows = x.mT.reshape(-1, W.shape[1])         # copied here, so that the product can add the bias
         return F.linear(rows, W, b).reshape(x.shape[0], x.shape[2], W.shape[0]).mT
     if way == "outer":                              # n is 1
         W, b = W.to(x.dtype), None if b is None else b.to(x.dtype)
@@ -206,8 +207,8 @@ def _run(x: Tensor, weights: list, biases: list | Tensor | None, order: tuple, p
         lo, hi = min(group), max(group) + 1
         W, b = weights[lo], biases[lo] if each else None
         if hi - lo > 1:
-            W = kron(*weights[lo:hi])
-            b = bias_tensor(weights[lo:hi], biases[lo:hi], [k - lo for k in group]).flatten() if each else None
+            W, inner = kron(*weights[lo:hi]), [k - lo for k in group]
+            b = bias_tensor(weights[lo:hi], biases[lo:hi], inner).flatten() if each else None
         left, right = prod(batch) * prod(sizes[:lo]), prod(sizes[hi:])
         x = _act(x.reshape(left, W.shape[1], right), W, b, way)
         sizes[lo:hi] = [A.shape[0] for A in weights[lo:hi]]
@@ -250,11 +251,12 @@ def _seconds(x: Tensor, weights: list, biases: list | Tensor | None, order: tupl
 
 
 def _may_time(x: Tensor) -> bool:
-    "Not while operations are traced, counted or captured, and not where the same bits are asked for in every run."
+    "Not while operations are traced, counted, captured or checkpointed, nor where every run must do the same."
     return not (type(x) is not Tensor or x.is_meta or x.numel() == 0
                 or torch.compiler.is_compiling() or torch.jit.is_tracing()
                 or torch.are_deterministic_algorithms_enabled()
-                or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+                or torch._C._len_torch_dispatch_stack()
+                or torch._C._autograd._top_saved_tensors_default_hooks(True)    # a checkpoint counts what is kept
                 or torch._C._functorch.is_functorch_wrapped_tensor(x)
                 or x.is_cuda and torch.cuda.is_current_stream_capturing())
 
@@ -266,9 +268,9 @@ def _fastest(x: Tensor, weights: list, biases: list | Tensor | None, order: tupl
     key = (*sizes, x.shape, x.stride(), x.dtype, x.device, type(biases), cast, torch.get_num_threads(),
            learn and x.requires_grad, learn and weights[0].requires_grad)
     if key not in _FASTEST:
-        plans = [_rule(x, *sizes), _plan(*sizes), _plan(*sizes, small=128, tail=512), _plan(*sizes, entries=0),
-                 _plan(*sizes, small=0, tail=0, gain=0), _plan(*sizes, small=0, tail=0, gain=1), _plain(*sizes)]
-        plans = list(dict.fromkeys(plans))
+        apart = [_plan(*sizes, small=0, tail=0, gain=gain) for gain in (0, 1)]
+        joined = [_plan(*sizes), _plan(*sizes, small=128, tail=512)]
+        plans = list(dict.fromkeys([_rule(x, *sizes), *apart, *joined, _plain(*sizes)]))
         seconds = _seconds(x, weights, biases, order, plans)
         best = seconds.index(min(seconds))
         if len(_FASTEST) >= 1000:
@@ -292,22 +294,25 @@ def nd_linear(
     x: Tensor,                                        # (*batch, D_1, …, D_N)
     weights: Sequence[Tensor],                        # W_k, (H_k, D_k), one for each mode
     biases: Tensor | Sequence[Tensor] | None = None,  # b_k, (H_k,), one for each mode; or one (H_1, …, H_N)
-    order: Sequence[int] | None = None,               # modes in the order in which they act; default 0, 1, …
+    order: Sequence[int] | None = None,               # modes in the order in which they act
     plan: str = "rule",                               # how it is carried out: 'rule', 'timed' or 'plain'
 ) -> Tensor:                                          # (*batch, H_1, …, H_N)
     "Multiply each of the last modes of `x` by its matrix, and add the biases (NdLinear algorithm 1)."
     weights, order = list(weights), _order("nd_linear", order, len(weights))
     if not weights or any(W.ndim != 2 for W in weights):
-        raise ValueError(f"nd_linear: weights have shapes {[tuple(W.shape) for W in weights]}; give one matrix "
-                         "(H_k, D_k) for each mode")
+        raise ValueError(f"nd_linear: weights have shapes {[tuple(W.shape) for W in weights]}; give one "
+                         "matrix (H_k, D_k) for each mode")
     D, H = (tuple(W.shape[side] for W in weights) for side in (1, 0))
     _check_input("nd_linear", x, D)
-    if biases is not None and not isinstance(biases, Tensor):
+    if isinstance(biases, Tensor):
+        came, fits = tuple(biases.shape), biases.shape == H
+    elif biases is not None:
         biases = list(biases)
-    came = biases if biases is None else tuple(biases.shape) if isinstance(biases, Tensor) else [tuple(b.shape) for b in biases]
-    if came not in (None, H, [(h,) for h in H]):
-        raise ValueError(f"nd_linear: biases have shape {came}, but out_features is {H}; give one vector for each mode, "
-                         "or one tensor of that shape")
+        came = [tuple(b.shape) for b in biases]
+        fits = came == [(h,) for h in H]
+    if biases is not None and not fits:
+        raise ValueError(f"nd_linear: biases have shape {came}, but out_features is {H}; give one vector for "
+                         "each mode, or one tensor of that shape")
     _check_plan("nd_linear", plan)
     return _apply(x, weights, biases, order, plan, (D, H, order))
 
@@ -324,9 +329,9 @@ class NdLinear(nn.Module):
         self,
         in_features: Sequence[int],          # (D_1, …, D_N)
         out_features: Sequence[int],         # (H_1, …, H_N)
-        bias: str | bool = "mode",           # 'mode': b_k (H_k,) for each mode; 'full': one (H_1, …, H_N); False: none
-        init: str = "variance",              # 'variance': output as large as the input; 'linear': as nn.Linear, mode by mode
-        order: Sequence[int] | None = None,  # modes in the order in which they act, counted from 0; default 0, 1, …
+        bias: str | bool = "mode",           # 'mode': b_k (H_k,) for each mode; 'full': (H_1, …, H_N); False
+        init: str = "variance",              # 'variance': as large as the input; 'linear': as nn.Linear does
+        order: Sequence[int] | None = None,  # modes as they act, counted from 0; default 0, 1, …
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         plan: str = "rule",                  # how it is carried out: 'rule', 'timed' or 'plain'
@@ -363,7 +368,8 @@ class NdLinear(nn.Module):
         "Multiply each mode of `x` by its matrix."
         _check_input("NdLinear", x, self.in_features)
         biases = _members(self.biases) if self.bias == "mode" else self.biases[0] if self.bias else None
-        return _apply(x, _members(self.weights), biases, self.order, self.plan, (self.in_features, self.out_features, self.order))
+        sizes = self.in_features, self.out_features, self.order
+        return _apply(x, _members(self.weights), biases, self.order, self.plan, sizes)
 
     def extra_repr(self) -> str:
         "What the layer was made with."
@@ -378,7 +384,8 @@ class NdLinear(nn.Module):
         dense = skip_init(nn.Linear, *W.T.shape, bias=bool(self.bias), device=W.device, dtype=W.dtype)
         dense.weight.copy_(W)
         if self.bias:
-            beta = self.biases[0] if self.bias == "full" else bias_tensor(self.weights, self.biases, self.order)
+            full = self.bias == "full"
+            beta = self.biases[0] if full else bias_tensor(self.weights, self.biases, self.order)
             dense.bias.copy_(beta.flatten())
         return dense.train(self.training)
 
@@ -395,8 +402,8 @@ class NdLinear(nn.Module):
         D, H = _features("NdLinear.from_linear", in_features, out_features)
         if (prod(D), prod(H)) != (linear.in_features, linear.out_features):
             raise ValueError(f"NdLinear.from_linear: linear has {linear.in_features} features before and "
-                             f"{linear.out_features} behind, but in_features {D} and out_features {H} make {prod(D)} "
-                             f"and {prod(H)}; choose sizes whose products are those of linear")
+                             f"{linear.out_features} behind, but in_features {D} and out_features {H} make "
+                             f"{prod(D)} and {prod(H)}; choose sizes whose products are those of linear")
         S, b = linear.weight, linear.bias
         if len(D) == 1:
             factors = [S]
@@ -419,8 +426,8 @@ def approximation_error(
     "Relative distance between the matrix of a dense layer and that of an NdLinear."
     S, (first, *rest) = linear.weight, layer.weights
     if S.shape != (prod(layer.out_features), prod(layer.in_features)):
-        raise ValueError(f"approximation_error: the dense layer has a matrix of shape {tuple(S.shape)}, but the "
-                         f"NdLinear goes from {layer.in_features} to {layer.out_features}")
+        raise ValueError(f"approximation_error: the dense layer has a matrix of shape {tuple(S.shape)}, but "
+                         f"the NdLinear goes from {layer.in_features} to {layer.out_features}")
     slabs = S.reshape(len(first), -1, S.shape[1])           # rows of S by their index of the first mode
     far = [(slab - kron(row[None], *rest)).norm() for slab, row in zip(slabs, first)]
-    return (torch.stack(far).norm() / S.norm()).item()
+    return (torch.stack(far).norm() / S.norm().clamp_min(torch.finfo(S.dtype).tiny)).item()
