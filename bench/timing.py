@@ -2,8 +2,9 @@
 
 Everything is timed in turns within one process: in every round each rival runs once (several calls where
 one is short; in five rounds only where one takes long). Ratios are taken within a round, so that what else
-the machine does falls on both sides; reported are their median and their spread. Ratios carry over from
-machine to machine better than times, but not all the way.
+the machine does falls on both sides; reported are their median and their spread. On one thread of the CPU
+the seconds are those of the processor, so that time taken away by other work does not count. Ratios carry
+over from machine to machine better than times, but not all the way.
 """
 import argparse
 import csv
@@ -26,12 +27,14 @@ def wait(device):
 
 def timed(call, times, device):
     "Seconds of one call, as the mean over `times` calls in a row."
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if alone else time.perf_counter
     wait(device)
-    start = time.perf_counter()
+    start = clock()
     for _ in range(times):
         call()
     wait(device)
-    return (time.perf_counter() - start) / times
+    return (clock() - start) / times
 
 
 def calls(module, x, training):

@@ -215,6 +215,8 @@ LINEAR = [
     Linear("linear full bias, order", partial(NdLinear, bias="full", order=(3, 1, 0, 2)), 4,
               slow_nd_linear, True),
     Linear("linear no bias", partial(NdLinear, bias=False), 3, slow_nd_linear),
+    Linear("linear timed", partial(NdLinear, plan="timed", order=(0, 2, 1)), 3, slow_nd_linear, True),
+    Linear("linear plain", partial(NdLinear, plan="plain"), 3, slow_nd_linear, True),
     Linear("linear no bias, order", partial(NdLinear, bias=False, order=(1, 0)), 2, slow_nd_linear),
 ]
 LAYERS = ATTENTION + LINEAR
