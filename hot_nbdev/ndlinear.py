@@ -33,8 +33,7 @@ def _order(name: str, order: Sequence[int] | None, modes: int) -> tuple:
 
 def _check_input(name: str, x: Tensor, sizes: tuple):
     "Raise unless the last axes of `x` have these sizes; say how to bring them there if others have."
-    came = tuple(x.shape[max(x.ndim - len(sizes), 0):])
-    if came == sizes:
+    if x.shape[max(x.ndim - len(sizes), 0):] == sizes:
         return
     free, found = list(range(x.ndim)), []
     for n in sizes:
@@ -44,6 +43,7 @@ def _check_input(name: str, x: Tensor, sizes: tuple):
     if x.ndim < len(sizes):
         raise ValueError(f"{name}: x has shape {tuple(x.shape)}, but must end in one axis for each of the "
                          f"{len(sizes)} modes, (*batch, {', '.join(map(str, sizes))})")
+    came = x.shape[x.ndim - len(sizes):]
     k = next(k for k, (n, m) in enumerate(zip(sizes, came)) if n != m)
     raise ValueError(f"{name}: mode {k} of x has size {came[k]}, but in_features is {sizes}; x has shape "
                      f"{tuple(x.shape)}, and must end in the sizes of in_features{hint}")
@@ -94,25 +94,33 @@ def _way(n: int, d: int, right: int) -> str:
         return "rows"
     if n == 1:
         return "outer"
-    return "turn" if right < 16 or n * d > right * (n + d) else "left"
+    return "left" if right >= 16 and 4 * n * d <= 3 * right * (n + d) else "turn"
 
 
-def _groups(D: tuple, H: tuple, small: int, tail: int) -> list:
-    "Neighboring modes join while their matrix has at most `small` rows and columns; `tail` while little stands behind."
+def _groups(D: tuple, H: tuple, small: int, tail: int, most: float) -> list:
+    "Join neighboring modes while their matrix has at most `most` entries and `small` rows and columns."
     groups = [[len(D) - 1]]
     for k in reversed(range(len(D) - 1)):
         n, d = (prod(s[k:k + 1 + len(groups[0])]) for s in (D, H))
-        thin = len(groups) == 1 and max(n // D[k], d // H[k]) < 16
-        if max(n, d) <= (tail if thin else small):
+        thin = len(groups) == 1 and max(n // D[k], d // H[k]) < 16      # little stands behind mode k
+        if max(n, d) <= (tail if thin else small) and n * d <= most:
             groups[0].insert(0, k)
         else:
             groups.insert(0, [k])
     return groups
 
 
-def _plan(D: tuple, H: tuple, order: tuple, small: int = 64, tail: int = 192, gain: float = 0.7) -> Plan:
-    "Join small modes; take the cheapest order where it needs less than `gain` of the multiply-adds of the given one."
-    groups = [sorted(g, key=order.index) for g in _groups(D, H, small, tail)]
+def _plan(
+    D: tuple, H: tuple, order: tuple,
+    entries: float = float("inf"),  # of the input
+    small: int = 64,                # rows and columns that a matrix of joined modes may have
+    tail: int = 192,                # the same for the last modes, where few entries would stand behind
+    gain: float = 0.7,              # reorder where this share of the multiply-adds is enough
+) -> Plan:
+    "Join small modes, and take the cheapest order where it is much cheaper."
+    if entries < 8192:              # then the operations that join or reorder cost more than they save
+        small, tail, gain = 0, 0, gain / 2
+    groups = [sorted(g, key=order.index) for g in _groups(D, H, small, tail, entries / 2)]
     groups.sort(key=lambda g: order.index(g[0]))
     n, d = ([prod([s[k] for k in g]) for g in groups] for s in (D, H))
     best = contraction_order(n, d)
@@ -132,27 +140,23 @@ def _plain(D: tuple, H: tuple, order: tuple) -> Plan:
     return Plan(tuple(((k,), "turn") for k in order), True)
 
 
-def _apart(D: tuple, H: tuple, order: tuple) -> Plan:
-    "The rule without joining modes, which costs a few operations of its own."
-    return _plan(D, H, order, small=0, tail=0)
+_remembered = lru_cache(maxsize=1024)(_plan)
 
 
-_remembered = lru_cache(lambda make, *sizes: make(*sizes))
-
-
-def _rule(x: Tensor, *sizes: tuple) -> Plan:
+def _rule(x: Tensor, D: tuple, H: tuple, order: tuple) -> Plan:
     "The plan by sizes alone."
     if torch.compiler.is_compiling():       # sizes of the batch may be symbols there, and stay open
-        return _plan(*sizes)
-    return _remembered(_apart if x.numel() < 6000 else _plan, *sizes)
+        return _plan(D, H, order)
+    return _remembered(D, H, order, 1 << x.numel().bit_length() >> 1)      # rounded down to a power of 2
 
 # %% ../nbs/12_ndlinear.ipynb #nd-act
 def _act(x: Tensor, W: Tensor, b: Tensor | None, way: str) -> Tensor:
     "A matrix (d, n), and perhaps a bias (d,), on the middle axis of x (left, n, right)."
     if way == "rows":
-        return F.linear(x[..., 0], W, b)
+        return F.linear(x.squeeze(2), W, b)
     if way == "turn":
-        return F.linear(x.mT, W, b).mT
+        rows = x.mT.reshape(-1, W.shape[1])         # one copy here, so that the bias is added within the product
+        return F.linear(rows, W, b).reshape(x.shape[0], x.shape[2], W.shape[0]).mT
     if way == "outer":                              # n is 1
         W, b = W.to(x.dtype), None if b is None else b.to(x.dtype)
         return W * x if b is None else torch.addcmul(b[:, None], W, x)
@@ -229,7 +233,7 @@ def _fastest(x: Tensor, weights: list, biases: list | Tensor | None, order: tupl
     key = (*sizes, x.shape, x.stride(), x.dtype, x.device, type(biases), cast, torch.get_num_threads(),
            learn and x.requires_grad, learn and weights[0].requires_grad)
     if key not in _FASTEST:
-        plans = [_rule(x, *sizes), _plan(*sizes), _plan(*sizes, small=128, tail=512), _apart(*sizes),
+        plans = [_rule(x, *sizes), _plan(*sizes), _plan(*sizes, small=128, tail=512), _plan(*sizes, entries=0),
                  _plan(*sizes, small=0, tail=0, gain=0), _plan(*sizes, small=0, tail=0, gain=1), _plain(*sizes)]
         plans = list(dict.fromkeys(plans))
         seconds = _seconds(x, weights, biases, order, plans)
@@ -295,6 +299,12 @@ def _features(in_features: Sequence[int], out_features: Sequence[int]) -> tuple:
     return D, H
 
 
+def _members(params: nn.ParameterList) -> list:
+    "The parameters in a list, without its slow indexing unless something else stands in for one of them."
+    found = list(params._parameters.values())
+    return found if len(found) == len(params) else list(params)
+
+
 class NdLinear(nn.Module):
     "A linear map of tensors that acts on each mode by its own matrix (NdLinear algorithm 1)."
     def __init__(
@@ -339,8 +349,8 @@ class NdLinear(nn.Module):
     ) -> Tensor:        # (*batch, H_1, …, H_N)
         "Multiply each mode of `x` by its matrix."
         _check_input("NdLinear", x, self.in_features)
-        biases = list(self.biases) if self.bias == "mode" else self.biases[0] if self.bias else None
-        return _apply(x, list(self.weights), biases, self.order, self.plan, (self.in_features, self.out_features, self.order))
+        biases = _members(self.biases) if self.bias == "mode" else self.biases[0] if self.bias else None
+        return _apply(x, _members(self.weights), biases, self.order, self.plan, (self.in_features, self.out_features, self.order))
 
     def extra_repr(self) -> str:
         "What the layer was made with."
