@@ -10,10 +10,21 @@ from hypothesis import strategies as st
 from layers import F64, LINEAR, draw_sizes, each, tensor
 from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
+from torch.nn.utils import prune
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.ndlinear import NdLinear, approximation_error, effective_dimension, flops
+from hot_nbdev.ndlinear import (
+    PLANS,
+    NdLinear,
+    _plan,
+    _run,
+    approximation_error,
+    effective_dimension,
+    flops,
+    nd_linear,
+)
 
 linear = each(LINEAR)
 BIASES = ["mode", "full", False]
@@ -110,6 +121,46 @@ def test_where_sizes_coincide_the_last_modes_are_taken(bias):
     assert layer(tensor(4, 4, 4, 4)).shape == (4, 4, 2, 3)
 
 
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_plans_change_nothing_but_time(data):
+    "Neither those by name nor any that a larger input or a timing could choose."
+    sizes, out, bias, order = draw(data, most=7)
+    layer, x = make(sizes, out, bias, order), tensor(2, *sizes)
+    want, biases = layer(x), [*layer.biases] if bias == "mode" else layer.biases[0] if bias else None
+    for plan in PLANS:
+        assert_close(nd_linear(x, layer.weights, biases, order, plan), want)
+    limits = {name: data.draw(st.sampled_from([0, 0.7, 4, 30, 1000])) for name in ("small", "tail", "gain")}
+    plan = _plan(sizes, out, layer.order, **limits)
+    assert_close(_run(x, [*layer.weights], biases, layer.order, plan), want)
+
+
+def test_timing_leaves_no_trace():
+    "No gradients, no random numbers, nothing for hooks; and none where operations are counted."
+    layer, x = make((5, 6, 7), (7, 6, 5), plan="timed"), tensor(3, 5, 6, 7).requires_grad_()
+    state, saved = torch.get_rng_state(), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        layer(x)
+    assert len(saved) < 20
+    assert torch.equal(state, torch.get_rng_state()) and x.grad is None
+    assert all(p.grad is None for p in layer.parameters())
+    with FlopCounterMode(display=False) as counter:
+        layer(tensor(11, 5, 6, 7))
+    assert counter.get_total_flops() < 2 * flops((5, 6, 7), (7, 6, 5), batch=11)
+
+
+@pytest.mark.parametrize("change", [
+    lambda weights: prune.l1_unstructured(weights, "0", 0.5), lambda weights: spectral_norm(weights, "0"),
+    lambda weights: orthogonal(weights, "0")])
+def test_weights_may_be_reparametrized(change):
+    layer, x = make((4, 4), (4, 4)).eval(), tensor(3, 4, 4)
+    before = layer(x)
+    change(layer.weights)
+    want = nd_linear(x, [getattr(layer.weights, k) for k in "01"], layer.biases)
+    assert_close(layer(x), want)
+    assert not torch.allclose(before, want)
+
+
 @linear
 def test_torch_func(case):
     "Gradients sample by sample, and a batch of layers."
@@ -159,7 +210,7 @@ def test_wrong_arguments_raise():
         with pytest.raises(ValueError, match=message):
             NdLinear(*arguments, **options)
     for sizes, out in [((2, 3), (4, 5)), ((2, 4), (4, 6))]:
-        with pytest.raises(ValueError, match=f"NdLinear.from_linear: .*8.* 20 .*{prod(sizes)} .*{prod(out)}; "):
+        with pytest.raises(ValueError, match=f"NdLinear.from_linear: .*8.*20.*{prod(sizes)}.*{prod(out)}; "):
             NdLinear.from_linear(nn.Linear(8, 20), sizes, out)
 
 
@@ -178,12 +229,10 @@ def test_effective_dimension_is_the_rank_of_the_jacobian(data):
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_flops_are_what_torch_counts(data):
-    sizes, out, _, order = draw(data, most=20, modes=3)
-    layer, x = make(sizes, out, "mode", order), tensor(3, *sizes)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        for k in range(len(sizes)) if order is None else order:
-            last = x.movedim(1 + k, -1)
-            x = nn.functional.linear(last, layer.weights[k], layer.biases[k]).movedim(-1, 1 + k)
+    sizes, out, bias, order = draw(data, most=20, modes=3)
+    layer = make(sizes, out, bias, order, plan="plain")
+    with FlopCounterMode(display=False) as counter:
+        layer(tensor(3, *sizes))
     assert counter.get_total_flops() == flops(sizes, out, order, batch=3)
 
 
