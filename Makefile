@@ -20,8 +20,9 @@ serve:  ## read the site that `make book` rendered
 	@echo "http://localhost:$(PORT)  (end with Ctrl-C)"
 	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _docs
 
-bench: $(READY)  ## time the attention layers against their floor, their limit and their rivals
+bench: $(READY)  ## time the layers against their limits and their rivals
 	$(BIN)/python bench/attention.py
+	$(BIN)/python bench/ndlinear.py
 
 clean:  ## remove what was built; the sources stay
 	rm -rf .venv _docs _proc _build *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*

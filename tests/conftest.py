@@ -2,4 +2,13 @@
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tools")]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    "Tensors of tests are tiny: a second thread would only wait for the first."
+    torch.set_num_threads(1)

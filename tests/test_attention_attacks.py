@@ -1,13 +1,11 @@
 """Attacks that the contracts do not try: loud inputs, kernels that scale, gradients of padding."""
 import pytest
 import torch
-from layers import LAYERS
+from layers import ATTENTION, DIM, HEADS, each
 from torch.testing import assert_close
 
 from hot_nbdev.attention import AxialAttention, FullAttention, KroneckerAttention, MultiscaleAttention
 from hot_nbdev.kernels import PositiveRandomFeatures
-
-DIM, HEADS = 8, 2
 
 
 @pytest.mark.parametrize("make, loud", [
@@ -39,7 +37,7 @@ def test_autocast_leaves_scores_in_full_precision(make, dtype):
     assert_close(S.sum(-1), torch.ones(S.shape[:-1]))
 
 
-@pytest.mark.parametrize("case", LAYERS, ids=lambda c: c.name)
+@each(ATTENTION)
 def test_gradients_of_padding_are_zero_whatever_stands_there(case):
     torch.manual_seed(0)
     layer, sizes = case.make(DIM, HEADS, dtype=torch.float64), (3, 2, 4)[:case.order]

@@ -1,0 +1,126 @@
+"""What the benchmarks share: timing in turns, the rate of a matrix product, the command line, the rows.
+
+Everything is timed in turns within one process: in every round each rival runs once (several calls where
+one is short; in five rounds only where one takes long). Ratios are taken within a round, so that what else
+the machine does falls on both sides; reported are their median and their spread. On one thread of the CPU
+the seconds are those of the processor, so that time taken away by other work does not count. Ratios carry
+over from machine to machine better than times, but not all the way.
+"""
+import argparse
+import csv
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+
+RESULTS = Path(__file__).parents[1] / "results"
+SQUARE = 1024
+
+
+def wait(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def timed(call, times, device):
+    "Seconds of one call, as the mean over `times` calls in a row."
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if alone else time.perf_counter
+    wait(device)
+    start = clock()
+    for _ in range(times):
+        call()
+    wait(device)
+    return (clock() - start) / times
+
+
+def calls(module, x, training):
+    "A function without arguments that runs the module once, forward or forward and backward."
+    module.requires_grad_(training)
+    if not training:
+        @torch.inference_mode()
+        def forward():
+            return module(x)
+        return forward
+    x = x.clone().requires_grad_()
+    g = torch.randn_like(module(x))
+
+    def train():
+        module.zero_grad(set_to_none=True)
+        x.grad = None
+        module(x).backward(g)
+    return train
+
+
+def in_turns(rivals, args):
+    """Seconds of each rival in each round, by name; besides "second": those of one multiply-add, as the
+    product of two square matrices has them, which is the limit of what can be reached.
+    """
+    a = torch.randn(SQUARE, SQUARE, device=args.device)
+    rivals = {"second": lambda: a @ a, **rivals}
+    repeat, slow, times = {}, {}, {name: [] for name in rivals}
+    for name, call in rivals.items():
+        call()                                                              # warm up
+        once = timed(call, 1, args.device)
+        repeat[name], slow[name] = max(1, int(args.least / once)), once > 0.2
+    for turn in range(args.rounds):
+        for name, call in rivals.items():
+            if turn < 5 or not slow[name]:
+                times[name].append(timed(call, repeat[name], args.device))
+    times["second"] = [t / SQUARE ** 3 for t in times["second"]]
+    return times
+
+
+def over(times, base, scale=1):
+    "Ratios of the times of two rivals, round by round."
+    return [t / (b * scale) for t, b in zip(times, base, strict=False)]
+
+
+def spread(ratios):
+    "Median, least and most, to be written."
+    return [f"{f(ratios):.2f}" for f in (median, min, max)]
+
+
+def options(doc, name, rounds, least):
+    """The command line: args with device, rounds, least, out and about (for each row).
+
+    A turn takes about `least` seconds where calls are shorter. Many short turns are steadier than few long
+    ones where other work interrupts: most turns then pass without.
+    """
+    parser = argparse.ArgumentParser(description=doc.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", type=torch.device)
+    parser.add_argument("--out", default=RESULTS / f"bench_{name}.csv", type=Path)
+    parser.add_argument("--threads", type=int, help="threads of the CPU; default: PyTorch's choice")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    args.rounds, args.least = max(5, rounds // 5) if args.quick else rounds, least
+    args.about = [args.rounds, hardware(args.device), torch.__version__.split("+")[0]]
+    torch.manual_seed(0)
+    if hasattr(os, "getloadavg") and os.getloadavg()[0] > 1:
+        print(f"this machine has other work to do (load {os.getloadavg()[0]:.1f}): expect a wide spread")
+    return args
+
+
+ABOUT = ["rounds", "hardware", "torch"]     # the columns of args.about
+
+
+def hardware(device):
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads"
+
+
+def progress(text):
+    print(f"\r{text} …\033[K", end="\r", file=sys.stderr, flush=True)
+
+
+def write(args, head, rows):
+    args.out.parent.mkdir(exist_ok=True)
+    with args.out.open("w", newline="") as f:
+        csv.writer(f, lineterminator="\n").writerows([[*head, *ABOUT], *([*r, *args.about] for r in rows)])
+    print(f"written: {args.out.name}")

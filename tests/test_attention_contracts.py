@@ -1,0 +1,139 @@
+"""What attention promises beyond test_contracts.py: maps, masks, order in time, dropout, kernels."""
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layers import ATTENTION, DIM, F64, HEADS, SquarePlus, each, random_mask
+from torch.testing import assert_close
+
+attention = each(ATTENTION)
+
+
+@attention
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_maps_are_row_stochastic_over_what_takes_part(case, data):
+    layer, (x, mask) = case.draw(data)
+    T = layer.dense_map(x, mask)
+    valid = (torch.ones(x.shape[:-1], dtype=torch.bool) if mask is None else mask.expand(x.shape[:-1]))
+    valid = valid.flatten(x.ndim - 1 - case.order).unsqueeze(-2)
+    assert (T >= 0).all()
+    assert_close(T.sum(-1), valid.to(T).expand(T.shape[:-1]))
+    assert not T.masked_select(~valid.unsqueeze(-2)).any()
+    for a, b in zip(layer(x, mask, return_maps=True)[1], layer.maps(x, mask), strict=True):
+        assert torch.equal(a, b)
+
+
+@attention
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_padding_changes_nothing(case, data):
+    "Not by a bit, whatever stands there; and where all is padding, attention gives zero."
+    layer, (x, mask) = case.draw(data)
+    mask = torch.zeros(x.shape[-1 - case.order:-1], dtype=torch.bool) if mask is None else mask
+    junk = x.masked_fill(~mask[..., None], data.draw(st.sampled_from([float("nan"), float("inf"), -1e30])))
+    y = layer(x, mask)
+    assert torch.equal(y, layer(junk, mask))
+    assert torch.equal(layer.dense_map(x, mask), layer.dense_map(junk, mask))
+    padded = y.masked_select(~mask[..., None].expand(y.shape)).reshape(-1, DIM)
+    ones = (1,) * case.order
+    nothing = layer(torch.zeros(*ones, DIM, dtype=F64), torch.zeros(ones, dtype=torch.bool)).reshape(1, DIM)
+    if case.output is None:
+        assert torch.equal(nothing, layer.to_out(torch.zeros(1, DIM, dtype=F64)))
+    assert_close(padded, nothing.expand(padded.shape), rtol=0, atol=0)
+
+
+@each([c for c in ATTENTION if c.layer().causal])
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_nothing_leaks_from_the_future(case, data):
+    layer, (x, mask) = case.draw(data)
+    c = data.draw(st.sampled_from(layer.causal))
+    axis = x.ndim - 1 - case.order + c
+    step = data.draw(st.integers(0, x.shape[axis] - 1))
+    past, future = (x.narrow(axis, 0, step), x.narrow(axis, step, x.shape[axis] - step))
+    changed = torch.cat([past, future * 3 + 1], axis)
+    other = mask
+    if mask is not None:    # validity of future positions may change too
+        mask = mask.expand(x.shape[:-1])
+        other = torch.cat([mask.narrow(axis, 0, step), ~mask.narrow(axis, step, x.shape[axis] - step)], axis)
+    before, after = (f.narrow(axis, 0, step) for f in (layer(x, mask), layer(changed, other)))
+    assert torch.equal(before, after) if mask is None else torch.allclose(before, after, rtol=0, atol=1e-14)
+
+
+@attention
+def test_fully_masked_samples_have_finite_gradients(case):
+    layer, x = case.layer(), case.input(2).requires_grad_()
+    mask = torch.ones(x.shape[:-1], dtype=torch.bool)
+    mask[0] = False
+    layer(x, mask).sum().backward()
+    assert x.grad.isfinite().all() and not x.grad[0].any()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+@attention
+def test_a_single_token_attends_to_itself(case):
+    layer, x = case.layer(), case.input(3, sizes=(1,) * case.order)
+    if case.output is None:
+        assert_close(layer(x), layer.to_out(layer.to_v(x)))
+    assert_close(layer.dense_map(x), torch.ones(3, HEADS, 1, 1, dtype=F64))
+
+
+@attention
+def test_a_mask_spreads_over_the_batch(case):
+    layer, x, mask = case.layer(), case.input(2, 3), random_mask(*case.sizes)
+    assert torch.equal(layer(x, mask), layer(x, mask.expand(x.shape[:-1])))
+
+
+@attention
+def test_sizes_may_change_from_call_to_call(case):
+    layer = case.layer()
+    for sizes in [(3, 2, 4), (1, 5, 2), (4, 4, 1)]:
+        x = case.input(2, sizes=sizes[:case.order])
+        assert layer(x).shape == x.shape
+
+
+@attention
+def test_errors_say_what_was_expected_and_what_came(case):
+    layer, sizes, x = case.layer(), case.sizes, case.input(2)
+    name = type(layer).__name__
+    with pytest.raises(ValueError, match=rf"{name}: x must be .* {DIM}\).*but is .*; "):
+        layer(x[..., 1:])
+    with pytest.raises(ValueError, match=rf"{name}: x must be .*but is \({DIM},\)"):
+        layer(torch.zeros(DIM, dtype=F64))
+    with pytest.raises(ValueError, match=rf"{name}: mask must be bool.*write mask.bool"):
+        layer(x, torch.ones(2, *sizes))
+    bad = torch.ones(2, *sizes[:-1], sizes[-1] + 1, dtype=torch.bool)
+    with pytest.raises(ValueError, match=rf"{name}: mode {case.order - 1} of x has size {sizes[-1]}.*but is"):
+        layer(x, bad)
+    with pytest.raises(ValueError, match=rf"{name}: mask .*batch"):
+        layer(x, torch.ones(3, *sizes, dtype=torch.bool))
+    with pytest.raises(ValueError, match=rf"{name}: dim 9 is not divisible by heads 2"):
+        case.make(9, 2)
+
+
+def test_dropout_acts_in_training_only():
+    for case in ATTENTION:
+        if case.name in ("product", "sum", "full", "hot1 kernel", "causal product"):
+            layer, x = case.layer(dropout=0.5), case.input(3, sizes=(6, 5, 4)[:case.order])
+            calm = layer(x)
+            assert torch.equal(calm, layer(x))
+            layer.train()
+            torch.manual_seed(0)
+            mean = sum(layer(x) for _ in range(400)) / 400
+            assert not torch.equal(layer(x), layer(x))
+            assert (mean - calm).norm() < 0.2 * calm.norm()
+
+
+def test_kernels_without_the_keyword_and_with_it():
+    class Asks(SquarePlus):
+        def forward(self, t, is_query=False):
+            self.asked = [*getattr(self, "asked", []), is_query]
+            return super().forward(t)
+    for case in ATTENTION:
+        if not isinstance(getattr(case.layer(), "kernel", None), SquarePlus):
+            continue
+        plain, asked, x = case.layer(), case.layer(), case.input(2)
+        asked.kernel, asked.kernel_asks = Asks(), ("is_query",)
+        assert torch.equal(plain(x), asked(x))
+        assert sorted(set(asked.kernel.asked)) == [False, True]

@@ -1,0 +1,309 @@
+"""What NdLinear promises beyond test_contracts.py: dense twin, order of modes, counts, start, the peer."""
+import re
+from functools import reduce
+from math import prod
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layers import F64, LINEAR, draw_sizes, each, tensor
+from torch import nn
+from torch.func import functional_call, grad, jacrev, vmap
+from torch.nn.utils import prune
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+
+from hot_nbdev.ndlinear import (
+    PLANS,
+    NdLinear,
+    _plan,
+    _run,
+    approximation_error,
+    effective_dimension,
+    flops,
+    nd_linear,
+)
+
+linear = each(LINEAR)
+BIASES = ["mode", "full", False]
+
+
+def make(sizes, out, bias="mode", order=None, dtype=F64, **options):
+    "A layer whose biases are not zero."
+    layer = NdLinear(sizes, out, bias, order=order, dtype=dtype, **options)
+    for b in layer.biases:
+        nn.init.normal_(b)
+    return layer
+
+
+def draw(data, most=4, modes=4):
+    "Sizes before and after, bias, order."
+    N = data.draw(st.integers(1, modes))
+    orders = st.none() | st.permutations(range(N))
+    return (draw_sizes(data, N, most), draw_sizes(data, N, most), data.draw(st.sampled_from(BIASES)),
+            data.draw(orders))
+
+
+def dense(layer, parameters):
+    "Matrix and constant of the dense layer as functions of the parameters, by Kronecker products."
+    N = len(layer.weights)
+    weights = [parameters[f"weights.{k}"] for k in range(N)]
+    W, c = reduce(torch.kron, weights), torch.zeros((), dtype=F64)
+    if layer.bias == "full":
+        c = parameters["biases.0"].flatten()
+    elif layer.bias:
+        done = []
+        for k in range(N) if layer.order is None else layer.order:     # b_k meets the weights that come later
+            done.append(k)
+            rows = [torch.ones(w.shape[0], dtype=F64) if j in done else w.sum(1)
+                    for j, w in enumerate(weights)]
+            rows[k] = parameters[f"biases.{k}"]
+            c = c + reduce(torch.kron, rows)
+    return W, c
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_result_and_gradients_are_those_of_the_dense_twin(data):
+    sizes, out, *options = draw(data)
+    layer, x = make(sizes, out, *options), tensor(2, 3, *sizes).requires_grad_()
+    inputs = [x, *layer.parameters()]
+    W, c = dense(layer, dict(layer.named_parameters()))
+    y, want = layer(x).flatten(2), x.flatten(2) @ W.T + c
+    assert_close(y, want)
+    assert_close(layer.to_linear()(x.flatten(2)), want)
+    g = tensor(*y.shape, seed=2)
+    for a, b in zip(torch.autograd.grad(y, inputs, g), torch.autograd.grad(want, inputs, g), strict=True):
+        assert_close(a, b)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_any_subset_of_gradients(data):
+    sizes, out, *options = draw(data)
+    layer, x = make(sizes, out, *options), tensor(2, *sizes).requires_grad_()
+    inputs = [x, *layer.parameters()]
+    want = torch.autograd.grad(layer(x).square().sum(), inputs)
+    keep = data.draw(st.lists(st.booleans(), min_size=len(inputs), max_size=len(inputs)).filter(any))
+    for t, k in zip(inputs, keep, strict=True):
+        t.requires_grad_(k)
+    layer(x).square().sum().backward()
+    for t, k, g in zip(inputs, keep, want, strict=True):
+        assert (t.grad is not None) == k
+        assert not k or torch.equal(t.grad, g) or torch.allclose(t.grad, g, rtol=1e-12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_order_changes_a_constant_only(data):
+    sizes, out, bias, order = draw(data)
+    layer, other = make(sizes, out, bias), make(sizes, out, bias, order)
+    other.load_state_dict(layer.state_dict())
+    change = layer(tensor(5, *sizes)) - other(tensor(5, *sizes))
+    assert_close(change, change[:1].expand(change.shape))
+    if bias != "mode":
+        assert_close(change, torch.zeros_like(change))
+
+
+def test_order_does_change_the_constant():
+    layer, other = make((2, 3), (4, 5)), make((2, 3), (4, 5), order=(1, 0))
+    other.load_state_dict(layer.state_dict())
+    x = tensor(2, 3)
+    assert (layer(x) - other(x)).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_where_sizes_coincide_the_last_modes_are_taken(bias):
+    layer, x = make((4, 4), (2, 3), bias), tensor(4, 4, 4)
+    assert_close(layer(x), torch.stack([layer(a) for a in x]))
+    assert layer(tensor(4, 4, 4, 4)).shape == (4, 4, 2, 3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_plans_change_nothing_but_time(data):
+    "Neither those by name nor any that a larger input or a timing could choose."
+    sizes, out, bias, order = draw(data, most=7)
+    layer, x = make(sizes, out, bias, order), tensor(2, *sizes)
+    want, biases = layer(x), [*layer.biases] if bias == "mode" else layer.biases[0] if bias else None
+    for plan in PLANS:
+        assert_close(nd_linear(x, layer.weights, biases, order, plan), want)
+    limits = {name: data.draw(st.sampled_from([0, 0.7, 4, 30, 1000])) for name in ("small", "tail", "gain")}
+    plan = _plan(sizes, out, layer.order, **limits)
+    assert_close(_run(x, [*layer.weights], biases, layer.order, plan), want)
+
+
+def test_timing_leaves_no_trace():
+    "No gradients, no random numbers, nothing for hooks; and none where operations are counted."
+    layer, x = make((5, 6, 7), (7, 6, 5), plan="timed"), tensor(3, 5, 6, 7).requires_grad_()
+    state, saved = torch.get_rng_state(), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        layer(x)
+    assert len(saved) < 20
+    assert torch.equal(state, torch.get_rng_state()) and x.grad is None
+    assert all(p.grad is None for p in layer.parameters())
+    with FlopCounterMode(display=False) as counter:
+        layer(tensor(11, 5, 6, 7))
+    assert counter.get_total_flops() < 2 * flops((5, 6, 7), (7, 6, 5), batch=11)
+
+
+@pytest.mark.parametrize("change", [
+    lambda weights: prune.l1_unstructured(weights, "0", 0.5), lambda weights: spectral_norm(weights, "0"),
+    lambda weights: orthogonal(weights, "0")])
+def test_weights_may_be_reparametrized(change):
+    layer, x = make((4, 4), (4, 4)).eval(), tensor(3, 4, 4)
+    before = layer(x)
+    change(layer.weights)
+    want = nd_linear(x, [getattr(layer.weights, k) for k in "01"], layer.biases)
+    assert_close(layer(x), want)
+    assert not torch.allclose(before, want)
+
+
+@linear
+def test_torch_func(case):
+    "Gradients sample by sample, and a batch of layers."
+    layer, other, x = case.layer(), case.layer(seed=3), case.input(3)
+    parameters = {n: p.detach() for n, p in layer.named_parameters()}
+
+    def call(p, x):
+        return functional_call(layer, p, (x,))
+
+    def loss(p, x):
+        return call(p, x).square().sum()
+    each_sample = vmap(grad(loss), (None, 0))(parameters, x)
+    for i, a in enumerate(x):
+        want = torch.autograd.grad(layer(a).square().sum(), [*layer.parameters()])
+        for got, g in zip(each_sample.values(), want, strict=True):
+            assert_close(got[i], g)
+    both = {n: torch.stack([p, q.detach()]) for (n, p), q in
+            zip(parameters.items(), other.parameters(), strict=True)}
+    assert_close(vmap(call, (0, None))(both, x), torch.stack([layer(x), other(x)]))
+
+
+@linear
+def test_errors_name_layer_mode_sizes_and_way_out(case):
+    layer, sizes, x = case.layer(), case.sizes, case.input(2)
+    name, known = type(layer).__name__, re.escape(str(tuple(sizes)))
+    for mode in range(case.order):
+        wrong = x.repeat_interleave(2, dim=1 + mode)
+        with pytest.raises(ValueError, match=rf"^{name}: mode {mode} of x has size {2 * sizes[mode]}, "
+                                             rf"but in_features is {known}; "):
+            layer(wrong)
+    few = re.escape(f"x has shape {sizes[1:]}, but must end in one axis for each of the {case.order} modes")
+    with pytest.raises(ValueError, match=f"^{name}: {few}"):
+        layer(tensor(*sizes[1:]))
+
+
+def test_wrong_arguments_raise():
+    for arguments, options, message in [
+        (((2, 3), (4,)), {}, r"NdLinear: .*in_features.*out_features"),
+        (((), ()), {}, r"NdLinear: .*in_features"),
+        (((2, 0), (4, 5)), {}, r"NdLinear: .*in_features.*\(2, 0\)"),
+        (((2, 3), (4, 5)), dict(bias="modes"), r"NdLinear: bias .*'modes'.*'mode'.*'full'"),
+        (((2, 3), (4, 5)), dict(init="small"), r"NdLinear: init .*'small'.*'variance'.*'linear'"),
+        (((2, 3), (4, 5)), dict(order=(0, 0)), r"NdLinear: order .*\(0, 0\)"),
+        (((2, 3), (4, 5)), dict(order=(1,)), r"NdLinear: order .*\(1,\)"),
+        (((2, 3), (4, 5)), dict(order=(1, 2)), r"NdLinear: order .*\(1, 2\)"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            NdLinear(*arguments, **options)
+    for sizes, out in [((2, 3), (4, 5)), ((2, 4), (4, 6))]:
+        with pytest.raises(ValueError, match=f"NdLinear.from_linear: .*8.*20.*{prod(sizes)}.*{prod(out)}; "):
+            NdLinear.from_linear(nn.Linear(8, 20), sizes, out)
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_effective_dimension_is_the_rank_of_the_jacobian(data):
+    sizes, out, bias, order = draw(data, most=3)
+    layer = make(sizes, out, bias, order)
+    parameters = {n: p.detach() for n, p in layer.named_parameters()}
+    basis = torch.cat([torch.zeros(1, prod(sizes)), torch.eye(prod(sizes))]).reshape(-1, *sizes).to(F64)
+    J = jacrev(lambda p: functional_call(layer, p, (basis,)).flatten())(parameters)
+    rank = torch.linalg.matrix_rank(torch.cat([j.flatten(1) for j in J.values()], 1), rtol=1e-9)
+    assert rank == effective_dimension(sizes, out, bias)
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_flops_are_what_torch_counts(data):
+    sizes, out, bias, order = draw(data, most=20, modes=3)
+    layer = make(sizes, out, bias, order, plan="plain")
+    with FlopCounterMode(display=False) as counter:
+        layer(tensor(3, *sizes))
+    assert counter.get_total_flops() == flops(sizes, out, order, batch=3)
+
+
+@pytest.mark.parametrize("modes", [1, 2, 3, 4])
+def test_start_keeps_the_variance(modes):
+    "Or shrinks it by 3 for each mode, as a chain of nn.Linear does; biases are zero, or those of nn.Linear."
+    sizes = (90, 8, 9, 10)[:modes]
+    for init, want in [("variance", 1), ("linear", 3 ** -modes)]:
+        torch.manual_seed(0)
+        found = [NdLinear(sizes, sizes[::-1], False, init)(torch.randn(8, *sizes)).var() for _ in range(40)]
+        assert abs(sum(found) / len(found) / want - 1) < 0.15
+        for bias, fans in [("mode", sizes), ("full", [prod(sizes)])]:
+            for b, n in zip(NdLinear(sizes, (999,) * modes if bias == "mode" else sizes, bias, init).biases,
+                            fans, strict=True):
+                assert b.abs().max() <= n ** -0.5 and (init == "linear") == bool(b.any())
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_from_linear_undoes_to_linear(data):
+    sizes, out, bias, order = draw(data)
+    layer, x = make(sizes, out, bias, order), tensor(3, *sizes)
+    again = NdLinear.from_linear(layer.to_linear(), sizes, out)
+    assert_close(again(x), layer(x))
+    assert approximation_error(layer.to_linear(), again) < 1e-7
+
+
+@pytest.mark.parametrize("sizes, out", [((3, 4), (2, 5)), ((2, 3, 4), (3, 2, 2)), ((6,), (5,))])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_from_linear_is_nearest(sizes, out, bias, dtype):
+    "For two modes the error is known; for more no small step makes it smaller."
+    torch.manual_seed(0)
+    linear = nn.Linear(prod(sizes), prod(out), bias, dtype=dtype)
+    layer = NdLinear.from_linear(linear, sizes, out)
+    assert layer.weights[0].dtype == dtype and layer.bias == ("full" if bias else False)
+    assert all(p.requires_grad for p in layer.parameters())
+    error = approximation_error(linear, layer)
+    if len(sizes) == 1:
+        assert error < 1e-6
+    elif len(sizes) == 2:
+        pairs = linear.weight.detach().reshape(*out, *sizes).permute(0, 2, 1, 3).flatten(2).flatten(0, 1)
+        s = torch.linalg.svdvals(pairs)
+        assert abs(error - (1 - s[0] ** 2 / (s ** 2).sum()).sqrt()) < 1e-5
+    for W in layer.weights:
+        for _ in range(10):
+            kept, step = W.detach().clone(), 0.01 * torch.randn_like(W)
+            W.data.add_(step)
+            assert approximation_error(linear, layer) > error - 1e-6
+            W.data.copy_(kept)
+    if bias:
+        assert torch.equal(layer.biases[0].flatten(), linear.bias)
+
+
+@pytest.mark.parametrize("sizes, out", [
+    ((5,), (3,)), ((7, 5), (3, 8)), ((3, 3), (3, 3)), ((7, 21), (24, 8)), ((6, 4, 3), (5, 4, 6)),
+    ((20, 16, 17), (16, 17, 20)), ((3, 4, 2, 5), (2, 3, 4, 1))])
+@pytest.mark.parametrize("outer", [True, False])
+def test_equals_the_published_layer(sizes, out, outer):
+    "With its weights: forward and gradients; the other way round its modes act from last to first."
+    peer = pytest.importorskip("ndlinear", reason='needs ndlinear: pip install "hot_nbdev[peers]"')
+    theirs = peer.NdLinear(input_dims=sizes, hidden_size=out, transform_outer=outer).to(F64)
+    ours = NdLinear(sizes, out, order=None if outer else range(len(sizes))[::-1], dtype=F64)
+    ours.load_state_dict({f"{name}.{k}": getattr(linear, kind) for k, linear in enumerate(theirs.align_layers)
+                          for name, kind in [("weights", "weight"), ("biases", "bias")]})
+    x = tensor(6, *sizes).requires_grad_()
+    y, want = ours(x), theirs(x)
+    assert_close(y, want)
+    g = tensor(*y.shape, seed=2)
+    pairs = [(x, x), *((w, f.weight) for w, f in zip(ours.weights, theirs.align_layers, strict=True)),
+             *((b, f.bias) for b, f in zip(ours.biases, theirs.align_layers, strict=True))]
+    for a, b in zip(torch.autograd.grad(y, [a for a, _ in pairs], g),
+                    torch.autograd.grad(want, [b for _, b in pairs], g), strict=True):
+        assert_close(a, b)
