@@ -37,8 +37,8 @@ def _check_input(name: str, x: Tensor, sizes: tuple):
         return
     N, free, found = len(sizes), list(range(x.ndim)), []
     if x.ndim < N:
-        raise ValueError(f"{name}: x has shape {tuple(x.shape)}, but must end in one axis for each of the {N} "
-                         f"modes, (*batch, {', '.join(map(str, sizes))})")
+        raise ValueError(f"{name}: x has shape {tuple(x.shape)}, but must end in one axis for each of the "
+                         f"{N} modes, (*batch, {', '.join(map(str, sizes))})")
     for n in sizes:
         found += [a for a in free if x.shape[a] == n][:1]
         free = [a for a in free if a not in found]
@@ -62,12 +62,12 @@ def _features(name: str, in_features: Sequence[int], out_features: Sequence[int]
     return D, H
 
 
-_PLANS = ("rule", "timed", "plain")
+PLANS = ("rule", "timed", "plain")
 
 
 def _check_plan(name: str, plan: str):
-    if plan not in _PLANS:
-        raise ValueError(f"{name}: plan is {plan!r}; choose one of {_PLANS}")
+    if plan not in PLANS:
+        raise ValueError(f"{name}: plan is {plan!r}; choose one of {PLANS}")
 
 # %% ../nbs/12_ndlinear.ipynb #nd-bias
 def _along(v: Tensor, mode: int, modes: int) -> Tensor:
@@ -118,7 +118,7 @@ def flops(
 # %% ../nbs/12_ndlinear.ipynb #nd-plan
 class _Plan(NamedTuple):
     "How an NdLinear is carried out. What it computes does not depend on it."
-    steps: tuple    # (modes, way) for each group of neighboring modes; way is 'rows', 'left', 'turn' or 'outer'
+    steps: tuple    # (modes, way) for each group of neighboring modes; way: 'rows', 'left', 'turn', 'outer'
     fused: bool     # are the biases of the modes added within the steps? else all of them at the end
 
 
@@ -251,12 +251,12 @@ def _seconds(x: Tensor, weights: list, biases: list | Tensor | None, order: tupl
 
 
 def _may_time(x: Tensor) -> bool:
-    "Not while operations are traced, counted, captured or checkpointed, nor where every run must do the same."
+    "Not while operations are traced, counted, captured or checkpointed, nor where all runs must do the same."
     return not (type(x) is not Tensor or x.is_meta or x.numel() == 0
                 or torch.compiler.is_compiling() or torch.jit.is_tracing()
                 or torch.are_deterministic_algorithms_enabled()
                 or torch._C._len_torch_dispatch_stack()
-                or torch._C._autograd._top_saved_tensors_default_hooks(True)    # a checkpoint counts what is kept
+                or torch._C._autograd._top_saved_tensors_default_hooks(True)    # checkpoints count these
                 or torch._C._functorch.is_functorch_wrapped_tensor(x)
                 or x.is_cuda and torch.cuda.is_current_stream_capturing())
 
