@@ -257,7 +257,7 @@ def _may_time(x: Tensor) -> bool:
                 or torch.are_deterministic_algorithms_enabled()
                 or torch._C._len_torch_dispatch_stack()
                 or torch._C._autograd._top_saved_tensors_default_hooks(True)    # checkpoints count these
-                or torch._C._functorch.is_functorch_wrapped_tensor(x)
+                or torch._C._functorch.peek_interpreter_stack() is not None         # vmap, grad
                 or x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
@@ -319,8 +319,8 @@ def nd_linear(
 # %% ../nbs/12_ndlinear.ipynb #nd-layer
 def _members(params: nn.ParameterList) -> list:
     "The parameters in a list, without its slow indexing unless something else stands in for one of them."
-    found = list(params._parameters.values())
-    return found if len(found) == len(params) else list(params)
+    found = [params._parameters.get(str(k)) for k in range(len(params))]
+    return list(params) if any(p is None for p in found) else found
 
 
 class NdLinear(nn.Module):
