@@ -22,7 +22,7 @@ from torch import nn
 from hot_nbdev.cost import count, peak_memory
 
 ROOT = Path(__file__).parents[1]
-RATES, SEEDS, EPOCHS, BATCH = (0.001, 0.003, 0.01), range(5), 10, 64
+RATES, SEEDS, EPOCHS, BATCH = (0.0005, 0.002, 0.008, 0.03), range(5), 10, 64
 NAMES = {"dense", "low_rank", "kron_terms", "tensor_train", "monarch", "separable_conv", "trl_tucker",
          "trl_cp", "lokr", "Kin", "contenders", "parts", "samples"}
 HEAD = ["layer", "setting", "budget", "seed", "rate", "parameters", "network", "flops", "peak_forward",
@@ -110,7 +110,7 @@ def measure(make, name, data, seed, rate, epochs, dense):
     with torch.no_grad():
         flops, quiet = 2 * count(layer, x[:1]).multiply_adds, peak_memory(layer, x[:BATCH]).peak
     loud = peak_memory(backward, layer, x[:BATCH]).peak
-    times = ratios(layer, dense, x[:BATCH], 5) if name != "logistic" else ["", ""]
+    times = ratios(layer, dense, x[:BATCH], 3) if name != "logistic" else ["", ""]
     torch.manual_seed(seed)
     fit(net, x, y, rate, epochs)
     (train, _), (val, vals), (test, tests) = (by_class(net, *part) for part in data)
@@ -123,15 +123,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one seed, rate and epoch, to the screen only")
     parser.add_argument("--out", default=ROOT / "results" / "kin.csv", type=Path)
+    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="seeds to run; default: 0 to 4")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     from tensorly.datasets import load_indian_pines
     pines = load_indian_pines()
     scene, labels = torch.from_numpy(pines.tensor), torch.from_numpy(pines.ticks[0]).long()
-    kin, rates, seeds, epochs = chapter(), RATES, SEEDS, EPOCHS
+    kin, rates, seeds, epochs = chapter(), RATES, args.seeds, EPOCHS
     if args.quick:
-        rates, seeds, epochs = RATES[1:2], SEEDS[:1], 1
+        rates, seeds, epochs = RATES[1:2], args.seeds[:1], 1
     there = set()
     if args.out.exists() and not args.quick:
         there = {tuple(r[k] for k in HEAD[:5]) for r in csv.DictReader(args.out.open())}

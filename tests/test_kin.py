@@ -1,4 +1,4 @@
-"""The layers of the chapter on kin against well-kept libraries, and the rows of bench/kin.py against the layers."""
+"""The layers of the chapter on kin against libraries, and the rows of bench/kin.py against the layers."""
 import csv
 import importlib.util
 import itertools
@@ -88,7 +88,7 @@ def test_the_train_of_a_factorized_linear_layer(tltorch, kin, rank):
 
 
 def test_lokr(kin, monkeypatch):
-    # peft imports transformers, which looks for torchvision; it is not needed, and None says that it is not there
+    # peft imports transformers, which looks for torchvision; it is not needed, and None hides it
     monkeypatch.setitem(sys.modules, "torchvision", None)
     peft = pytest.importorskip("peft", reason=f"peft is {PEERS}")
     linear = nn.Linear(24, 12, bias=False).double()
