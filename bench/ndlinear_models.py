@@ -1,16 +1,18 @@
-"""Models with dense layers, with NdLinear in their place, and dense again with as many parameters, trained side by side.
+"""Models with dense layers, with NdLinear in their place, and dense again of the same size, side by side.
 
-    python bench/ndlinear_models.py                     all tasks, seeds 0 to 4; a quarter of an hour on one core
+    python bench/ndlinear_models.py                     all tasks, seeds 0 to 4
     python bench/ndlinear_models.py --tasks rnn cnn     some of them
     python bench/ndlinear_models.py --quick             one seed and few epochs, printed and not written
 
-Data are scikit-learn's digits (1,797 images of 8 x 8), TensorLy's COVID-19 serology (438 people, 6 antigens, 11
-receptors, 5 classes) and series that are made here. Each seed has its own split into 60, 20 and 20 percent, the same
-for all models. Each model is trained with each learning rate of LRS; epoch and learning rate are those with the best
-validation score, and the test score is read there. Rows that are in the file already are not run again.
+Data are scikit-learn's digits (1,797 images of 8 x 8), TensorLy's COVID-19 serology (438 people, 6 antigens,
+11 receptors, 5 classes) and series that are made here. Each seed has its own split into 60, 20 and 20
+percent, the same for all models. Each model is trained with each learning rate of LRS, adapters with those
+of ADAPT_LRS; epoch and rate are those with the best validation score, and the test score is read there. Rows
+that are in the file already are not run again.
 
-Models of a task: `dense`; `nd`, the same with fresh NdLinear layers; `dense-equal`, dense layers in a narrower model
-whose number of parameters is as near to that of `nd` as widths allow. For `adapt-…`: what is trained of a dense model.
+Models of a task: `dense`; `nd`, the same with fresh NdLinear layers; `dense-equal`, dense layers in a
+narrower model whose number of parameters is as near to that of `nd` as widths allow. For `adapt-...`: what
+is trained of a dense model.
 """
 import argparse
 import copy
@@ -34,9 +36,10 @@ from hot_nbdev.attention import FullAttention
 from hot_nbdev.transformer import Block, ClassifierConfig, FeedForward, HOTClassifier
 
 LRS = (3e-3, 1e-2, 3e-2)
+ADAPT_LRS = (1e-2, 3e-2, 1e-1)
 MODELS = ("dense", "nd", "dense-equal")
-HEAD = ["task", "data", "model", "seed", "parameters", "metric", "validation", "test", "also", "also_test", "lr",
-        "epoch", "epochs", "seconds", "hardware", "torch", "scikit_learn"]
+HEAD = ["task", "data", "model", "seed", "parameters", "metric", "validation", "test", "also", "also_test",
+        "lr", "epoch", "epochs", "seconds", "hardware", "torch", "scikit_learn"]
 
 
 def split(n, seed, groups=None):
@@ -63,15 +66,18 @@ def digits():
 def serology():
     data = load_covid19_serology()
     names = sorted(set(data.ticks[0]))
-    return torch.tensor(data.tensor, dtype=torch.float32).flatten(1), torch.tensor([names.index(t) for t in data.ticks[0]])
+    y = torch.tensor([names.index(t) for t in data.ticks[0]])
+    return torch.tensor(data.tensor, dtype=torch.float32).flatten(1), y
 
 
 def series(seed, steps=1600, channels=7):
     "Two periods, mixed differently in each channel, and noise that remembers."
     g = torch.Generator().manual_seed(seed)
     t = torch.arange(steps)[:, None]
-    waves = sum(torch.randn(channels, generator=g) * (2 * math.pi * (t / period + torch.rand(channels, generator=g))).sin()
-                for period in (24.0, 7.3))
+    waves = 0
+    for period in (24.0, 7.3):
+        size, phase = torch.randn(channels, generator=g), torch.rand(channels, generator=g)
+        waves = waves + size * (2 * math.pi * (t / period + phase)).sin()
     noise, now = [], torch.zeros(channels)
     mix = 0.8 * torch.linalg.qr(torch.randn(channels, channels, generator=g))[0]
     for _ in range(steps):
@@ -131,10 +137,10 @@ def train(model, loss, score, data, lr, epochs, batch=128):
     return best
 
 
-def search(make, loss, score, data, epochs, batch=128):
+def search(make, loss, score, data, epochs, batch=128, rates=LRS):
     "Train with each learning rate; the best model by validation, with its score, rate and epoch."
     tried = []
-    for lr in LRS:
+    for lr in rates:
         model = make()
         found, epoch, state = train(model, loss, score, data, lr, epochs, batch)
         tried.append((found, lr, epoch, state))
@@ -156,17 +162,19 @@ def entropy(model, x, y):
     return F.cross_entropy(model(x), y)
 
 
-def classify(name, make, x, y, parts, epochs, batch=128, also=None):
+def classify(name, make, x, y, parts, epochs, batch=128, rates=LRS):
     a, b, c = parts
-    model, found, lr, epoch = search(make, entropy, lambda m: accuracy(m, x[b], y[b]), (x[a], y[a]), epochs, batch)
+    def score(model):
+        return accuracy(model, x[b], y[b])
+    model, found, lr, epoch = search(make, entropy, score, (x[a], y[a]), epochs, batch, rates)
     with torch.no_grad():
-        extra = ("balanced accuracy", balanced(model, x[c], y[c])) if also is None else also(model)
-        return dict(data=name, model_=model, metric="accuracy", validation=found, test=accuracy(model, x[c], y[c]),
-                    also=extra[0], also_test=extra[1], lr=lr, epoch=epoch)
+        return dict(data=name, model_=model, metric="accuracy", validation=found,
+                    test=accuracy(model, x[c], y[c]), also="balanced accuracy",
+                    also_test=balanced(model, x[c], y[c]), lr=lr, epoch=epoch)
 
 
 def vit(dim, hidden, depth):
-    return HOTClassifier(ClassifierConfig(in_channels=1, patch=(2, 2), dim=dim, depth=depth, heads=4, attention="full",
+    return HOTClassifier(ClassifierConfig(patch=(2, 2), dim=dim, depth=depth, heads=4, attention="full",
                                           positions="learned", sizes=(8, 8), ff_hidden=hidden, classes=10))
 
 
@@ -201,8 +209,9 @@ def rnn(kind, seed, epochs):
         return F.mse_loss(model(x), y)
     model, found, lr, epoch = search(make, error, lambda m: -error(m, *b).item(), a, epochs)
     with torch.no_grad():
-        return dict(data="synthetic series", model_=model, metric="MSE", validation=-found, test=error(model, *c).item(),
-                    also="MAE", also_test=F.l1_loss(model(c[0]), c[1]).item(), lr=lr, epoch=epoch)
+        return dict(data="synthetic series", model_=model, metric="MSE", validation=-found,
+                    test=error(model, *c).item(), also="MAE",
+                    also_test=F.l1_loss(model(c[0]), c[1]).item(), lr=lr, epoch=epoch)
 
 
 def tabular(kind, seed, epochs):
@@ -211,8 +220,8 @@ def tabular(kind, seed, epochs):
     parts = split(len(y), seed, y)
     x = (x - x[parts[0]].mean(0)) / x[parts[0]].std(0)
     def build(w):
-        return nn.Sequential(nn.Linear(66, w), nn.GELU(), nn.Dropout(0.1), nn.Linear(w, w), nn.GELU(), nn.Dropout(0.1),
-                             nn.Linear(w, 5))
+        return nn.Sequential(nn.Linear(66, w), nn.GELU(), nn.Dropout(0.1),
+                             nn.Linear(w, w), nn.GELU(), nn.Dropout(0.1), nn.Linear(w, 5))
     def factors(name, linear):
         return ((6, 11) if name == "0" else (8, 8)), (8, 8)
     def make():
@@ -241,7 +250,7 @@ def teacher(seed, epochs):
     def make():
         torch.manual_seed(seed)
         return vit(48, 192, 3)
-    return classify("digits", make, x, y, split(len(y), seed, y), epochs)["model_"]
+    return classify("digits", make, x, y, split(len(y), seed, y), epochs, rates=(1e-2,))["model_"]
 
 
 def distill(kind, seed, epochs):
@@ -255,14 +264,16 @@ def distill(kind, seed, epochs):
         return three(kind, lambda w: vit(24, w, 2), 96, select="*.ff.*")
     def loss(model, x, y, z):
         s = model(x)
-        return F.cross_entropy(s, y) / 2 + 2 * F.kl_div((s / 2).log_softmax(-1), (z / 2).log_softmax(-1), reduction="batchmean",
-                                                        log_target=True)
+        soft = F.kl_div(*((t / 2).log_softmax(-1) for t in (s, z)), reduction="batchmean", log_target=True)
+        return F.cross_entropy(s, y) / 2 + 2 * soft
     a, b, c = parts
-    model, found, lr, epoch = search(make, loss, lambda m: accuracy(m, x[b], y[b]), (x[a], y[a], z[a]), epochs)
+    def score(model):
+        return accuracy(model, x[b], y[b])
+    model, found, lr, epoch = search(make, loss, score, (x[a], y[a], z[a]), epochs)
     with torch.no_grad():
-        return dict(data="digits", model_=model, metric="accuracy", validation=found, test=accuracy(model, x[c], y[c]),
-                    also="agreement with the teacher", also_test=accuracy(model, x[c], z[c].argmax(-1)), lr=lr,
-                    epoch=epoch)
+        return dict(data="digits", model_=model, metric="accuracy", validation=found,
+                    test=accuracy(model, x[c], y[c]), also="agreement with the teacher",
+                    also_test=accuracy(model, x[c], z[c].argmax(-1)), lr=lr, epoch=epoch)
 
 
 class Denoiser(nn.Module):
@@ -272,7 +283,8 @@ class Denoiser(nn.Module):
         self.patch, self.out = nn.Linear(4, dim), nn.Linear(dim, 4)
         self.place = nn.Parameter(0.02 * torch.randn(4, 4, dim))
         self.time = nn.Sequential(nn.Linear(64, width), nn.SiLU(), nn.Linear(width, dim))
-        self.blocks = nn.ModuleList(Block(FullAttention(dim, 4, 2), FeedForward(dim, 64)) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(FullAttention(dim, 4, 2), FeedForward(dim, 64))
+                                    for _ in range(depth))
         self.norm = nn.LayerNorm(dim)
 
     def forward(self, x, t):            # (B, 8, 8), (B,) in [0, 1]
@@ -324,9 +336,9 @@ def diffusion(kind, seed, epochs):
         return loss(model, x.repeat(4, 1, 1), torch.Generator().manual_seed(seed)).item()
     model, found, lr, epoch = search(make, loss, lambda m: -fixed(m, x[b]), (x[a],), epochs)
     with torch.no_grad():
-        return dict(data="digits", model_=model, metric="MSE of the noise", validation=-found, test=fixed(model, x[c]),
-                    also="Fréchet distance of pixels", also_test=frechet(sample(model, 500, seed), x[c]), lr=lr,
-                    epoch=epoch)
+        return dict(data="digits", model_=model, metric="MSE of the noise", validation=-found,
+                    test=fixed(model, x[c]), also="Fréchet distance of pixels",
+                    also_test=frechet(sample(model, 500, seed), x[c]), lr=lr, epoch=epoch)
 
 
 @cache
@@ -334,7 +346,8 @@ def upright(seed, epochs):
     x, y = digits()
     def make():
         torch.manual_seed(seed)
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 128), nn.GELU(), nn.Linear(128, 10))
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 128), nn.GELU(),
+                             nn.Linear(128, 10))
     return classify("digits", make, x, y, split(len(y), seed, y), epochs)["model_"]
 
 
@@ -348,7 +361,7 @@ def adapt(kind, seed, epochs, data, change):
         if kind.startswith("lora"):
             return add_adapters(model, kind="lora", rank=int(kind[5:]))
         return add_adapters(model, kind="ndlora") if kind == "ndlora" else model
-    return classify(data, make, change(x), y, split(len(y), seed, y), epochs)
+    return classify(data, make, change(x), y, split(len(y), seed, y), epochs, rates=ADAPT_LRS)
 
 
 def turned(kind, seed, epochs):
@@ -376,7 +389,8 @@ def main():
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(5)))
     parser.add_argument("--quick", action="store_true", help="seed 0 and few epochs; printed, not written")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "ndlinear_models.csv")
+    parser.add_argument("--out", type=Path,
+                        default=Path(__file__).parents[1] / "results" / "ndlinear_models.csv")
     args = parser.parse_args()
     torch.set_num_threads(1)
     seeds, done = [0] if args.quick else args.seeds, set()
@@ -397,8 +411,8 @@ def main():
                 r = run(kind, seed, epochs)
                 model = r.pop("model_")
                 size = sum(p.numel() for p in model.parameters() if p.requires_grad)
-                row = [task, r["data"], kind, seed, size, r["metric"], *(f"{r[k]:.5f}" for k in ("validation", "test")),
-                       r["also"], f"{r['also_test']:.5f}", r["lr"], r["epoch"], epochs,
+                row = [task, r["data"], kind, seed, size, r["metric"], f"{r['validation']:.5f}",
+                       f"{r['test']:.5f}", r["also"], f"{r['also_test']:.5f}", r["lr"], r["epoch"], epochs,
                        f"{time.perf_counter() - start:.1f}", *about]
                 if args.quick:
                     print(*row, sep=",", flush=True)

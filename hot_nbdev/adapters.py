@@ -7,7 +7,7 @@ __all__ = ['ADAPTERS', 'nearest_square', 'FlatNdLinear', 'Replacement', 'Report'
            'add_adapters', 'merge', 'unmerge', 'remove_adapters', 'adapter_state_dict', 'save_adapters',
            'load_adapters']
 
-# %% ../nbs/15_adapters.ipynb #7d8e41d1
+# %% ../nbs/15_adapters.ipynb #5a9747d4
 import copy as copying
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -23,15 +23,15 @@ from torch import Tensor, nn
 from .kronecker import kron
 from .ndlinear import NdLinear, approximation_error
 
-# %% ../nbs/15_adapters.ipynb #886c6fba
+# %% ../nbs/15_adapters.ipynb #53b54a51
 def nearest_square(
     n: int,          # size to be split
     modes: int = 2,  # number of sizes, N
 ) -> tuple:          # (n_1, …, n_N), ascending, with product n and the smallest possible sum
     "Split a size into factors that are as near to each other as its divisors allow."
     if n < 1 or modes < 1:
-        raise ValueError(f"nearest_square: a positive size and number of modes are needed, but n = {n} and modes = "
-                         f"{modes} came")
+        raise ValueError(f"nearest_square: a positive size and number of modes are needed, but n = {n} and "
+                         f"modes = {modes} came")
     return min(_splits(n, modes), key=sum)
 
 def _splits(n: int, modes: int, least: int = 1) -> Iterator[tuple]:
@@ -45,7 +45,7 @@ def _splits(n: int, modes: int, least: int = 1) -> Iterator[tuple]:
             yield from ((d, *rest) for rest in _splits(n // d, modes - 1, d))
         d += 1
 
-# %% ../nbs/15_adapters.ipynb #ce8d26e9
+# %% ../nbs/15_adapters.ipynb #11c6cb25
 class FlatNdLinear(nn.Module):
     "An NdLinear that takes and gives flat features, so that it can stand where an nn.Linear stood."
     def __init__(
@@ -58,8 +58,8 @@ class FlatNdLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:     # (…, D_1⋯D_N) to (…, H_1⋯H_N)
         if x.shape[-1] != self.in_features:
-            raise ValueError(f"FlatNdLinear: x must have {self.in_features} features in its last axis, for modes "
-                             f"{self.layer.in_features}, but is {tuple(x.shape)}")
+            raise ValueError(f"FlatNdLinear: x must have {self.in_features} features in its last axis, for "
+                             f"modes {self.layer.in_features}, but is {tuple(x.shape)}")
         return self.layer(x.unflatten(-1, self.layer.in_features)).flatten(-len(self.layer.out_features))
 
     @property
@@ -74,7 +74,7 @@ class FlatNdLinear(nn.Module):
             return None
         return self.layer(self.layer.weights[0].new_zeros(self.layer.in_features)).flatten()
 
-# %% ../nbs/15_adapters.ipynb #56f7acfe
+# %% ../nbs/15_adapters.ipynb #0c645a50
 def _is_adapter(module: nn.Module) -> bool:
     return hasattr(module, "own_parameters")        # which linear layers do not have
 
@@ -99,30 +99,39 @@ def _select(op: str, model: nn.Module, select) -> dict:     # module: all its na
     if not names:
         raise ValueError(f"{op}: the model, a {type(model).__name__}, has no nn.Linear")
     if callable(select):
-        chosen = {m: known for m, known in found.items() if any(select(n, m) for n in known)}
-        if not chosen:
-            raise ValueError(f"{op}: select is true for none of the {len(names)} linear layers, {_some(names)}")
+        hits = {n for m, known in found.items() for n in known if select(n, m)}
+        if not hits:
+            raise ValueError(f"{op}: select is true for none of the linear layers, {_some(names)}")
     else:
-        patterns = [select] if isinstance(select, str) else list(select)
-        hits = {p: [m for m, known in found.items() if any(fnmatchcase(n, p) for n in known)] for p in patterns}
-        for pattern, modules in hits.items():
-            if not modules:
-                tails = get_close_matches(pattern.rpartition(".")[2], {n.rpartition(".")[2] for n in names}, 2, 0.5)
-                near = (get_close_matches(pattern, names, 3, 0.5)
-                        or [n for n in names if n.rpartition(".")[2] in tails])
-                other = dict(model.named_modules()).get(pattern)
-                what = f"is a {type(other).__name__}, not an nn.Linear" if other is not None else "names no linear layer"
-                raise ValueError(f"{op}: {pattern!r} {what}; " + (f"near are {_some(near)}" if near else
-                                 f"there are {_some(names)}") + "; patterns such as '*.up' compare whole names")
-        chosen = {m: known for m, known in found.items() if any(m in modules for modules in hits.values())}
+        hits = set()
+        for pattern in [select] if isinstance(select, str) else select:
+            new = {n for n in names if fnmatchcase(n, pattern)}
+            if not new:
+                raise ValueError(f"{op}: {_missed(model, pattern, names)}")
+            hits |= new
+    chosen = {m: known for m, known in found.items() if hits.intersection(known)}
     for module, known in chosen.items():
         if _is_adapter(module):
             raise ValueError(f"{op}: {known[0]!r} has an adapter already; select other layers, or call "
                              "remove_adapters(model) first")
         if type(module) not in (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
-            raise ValueError(f"{op}: {known[0]!r} is a {type(module).__name__}, which may do more than an nn.Linear; "
-                             "leave it out, or make it a plain nn.Linear first")
+            raise ValueError(f"{op}: {known[0]!r} is a {type(module).__name__}, which may do more than an "
+                             "nn.Linear; leave it out, or make it a plain nn.Linear first")
     return chosen
+
+
+def _missed(model: nn.Module, pattern: str, names: Sequence[str]) -> str:
+    "Why a pattern chose nothing, and what may have been meant."
+    other = dict(model.named_modules()).get(pattern)
+    why = "names no linear layer" if other is None else f"is a {type(other).__name__}, not an nn.Linear"
+    tails = get_close_matches(_tail(pattern), {_tail(n) for n in names}, 2, 0.5)
+    near = get_close_matches(pattern, names, 3, 0.5) or [n for n in names if _tail(n) in tails]
+    return (f"{pattern!r} {why}; " + (f"near are {_some(near)}" if near else f"there are {_some(names)}")
+            + "; patterns such as '*.up' compare whole names")
+
+
+def _tail(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _some(names: Sequence[str]) -> str:
@@ -138,7 +147,7 @@ def _put(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.Module
         setattr(model.get_submodule(parent), last, module)
     return model
 
-# %% ../nbs/15_adapters.ipynb #432dc5eb
+# %% ../nbs/15_adapters.ipynb #b9ac1a6c
 class Replacement(NamedTuple):
     "One layer that was replaced."
     name: str               # all its names, if it is used at several places
@@ -171,11 +180,11 @@ def _count(model: nn.Module) -> int:
     "Parameters, each counted once."
     return sum(p.numel() for p in model.parameters())
 
-# %% ../nbs/15_adapters.ipynb #03768076
+# %% ../nbs/15_adapters.ipynb #155e33a8
 def replace_linear(
     model: nn.Module,           # changed in place, unless copy=True
     select: str | Sequence[str] | Callable = "*",       # names, patterns such as '*.ff.*', or f(name, module)
-    factors: tuple | Callable | None = None,    # ((D_1, …), (H_1, …)), or f(name, linear); default: near to square
+    factors: tuple | Callable | None = None,    # ((D_1, …), (H_1, …)) or f(name, linear); default: near square
     how: str = "nearest",       # 'nearest': the Kronecker product nearest to the weight; 'fresh': new weights
     *,
     modes: int = 2,             # N, where `factors` says nothing
@@ -184,15 +193,16 @@ def replace_linear(
 ) -> tuple:                     # the model, and a Report
     "Put an NdLinear in the place of linear layers of a model."
     if how not in ("nearest", "fresh") or bias not in ("mode", "full") or modes < 2:
-        raise ValueError(f"replace_linear: how={how!r}, bias={bias!r}, modes={modes}; how is 'nearest' or 'fresh', bias "
-                         "'mode' or 'full', and there are at least 2 modes: one alone is the dense layer")
+        raise ValueError(f"replace_linear: how={how!r}, bias={bias!r}, modes={modes}; how is 'nearest' or "
+                         "'fresh', bias 'mode' or 'full', and there are at least 2 modes: one alone is the "
+                         "dense layer")
     model = copying.deepcopy(model) if copy else model
     chosen = _select("replace_linear", model, select)
     _check_ties(model, chosen)
     made, report = {}, Report()
     for linear, names in chosen.items():
         D, H = _factors(names[0], linear, factors, modes)
-        made[linear] = FlatNdLinear(_replacement(names[0], linear, D, H, how, bias, made)).train(linear.training)
+        made[linear] = _replacement(names[0], linear, D, H, how, bias, made)
         error = approximation_error(linear, made[linear].layer) if how == "nearest" else None
         report.append(Replacement(", ".join(names), D, H, _count(linear), _count(made[linear]), error))
     report.before = _count(model)                           # nothing was changed so far
@@ -201,16 +211,17 @@ def replace_linear(
     report.after = _count(model)
     return model, report
 
-# %% ../nbs/15_adapters.ipynb #e87d4cca
+# %% ../nbs/15_adapters.ipynb #cf9ae6ff
 def _factors(name: str, linear: nn.Linear, factors, modes: int) -> tuple:
     "Sizes of the modes of one layer, checked."
     if factors is None:
         return nearest_square(linear.in_features, modes), nearest_square(linear.out_features, modes)
     D, H = (tuple(f) for f in (factors(name, linear) if callable(factors) else factors))
     if len(D) != len(H) or prod(D) != linear.in_features or prod(H) != linear.out_features:
-        raise ValueError(f"replace_linear: {name!r} takes {linear.in_features} features to {linear.out_features}, but "
-                         f"the factors {D} and {H} stand for {prod(D)} and {prod(H)}, in {len(D)} and {len(H)} modes; "
-                         "give as many sizes for both, with these products, or select other layers")
+        raise ValueError(f"replace_linear: {name!r} takes {linear.in_features} features to "
+                         f"{linear.out_features}, but the factors {D} and {H} stand for {prod(D)} and {prod(H)}, "
+                         f"in {len(D)} and {len(H)} modes; give as many sizes for both, with these products, "
+                         "or select other layers")
     return D, H
 
 
@@ -220,20 +231,21 @@ def _check_ties(model: nn.Module, chosen: dict) -> None:
         for key, p in module.named_parameters(owner, recurse=False):
             for linear, names in {} if module in chosen else chosen.items():
                 if any(p is q for q in linear.parameters()):
-                    raise ValueError(f"replace_linear: {names[0]!r} shares a parameter with {key!r}, which is not "
-                                     "replaced, and the tie would break; leave it out, or untie it first")
+                    raise ValueError(f"replace_linear: {names[0]!r} shares a parameter with {key!r}, which is "
+                                     "not replaced, and the tie would break; leave it out, or untie it first")
     for linear, names in chosen.items():
         if linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks:
-            raise ValueError(f"replace_linear: {names[0]!r} has hooks, which would be lost; remove them first, and put "
-                             "them on the new layer")
+            raise ValueError(f"replace_linear: {names[0]!r} has hooks, which would be lost; remove them first, "
+                             "and put them on the new layer")
 
 
-def _replacement(name, linear, D, H, how, bias, made) -> NdLinear:
-    "An NdLinear for `linear`; layers that shared a weight or a bias share what replaces it."
+def _replacement(name, linear, D, H, how, bias, made) -> FlatNdLinear:
+    "What stands in for `linear`; layers that shared a weight or a bias share what replaces it."
     W, b = linear.weight, linear.bias
     if how == "nearest":
         if W.is_meta:
-            raise ValueError(f"replace_linear: {name!r} is on the meta device and has no numbers; use how='fresh'")
+            raise ValueError(f"replace_linear: {name!r} is on the meta device and has no numbers; use "
+                             "how='fresh'")
         layer = NdLinear.from_linear(linear, D, H)
     else:
         layer = NdLinear(D, H, False if b is None else bias, device=W.device, dtype=W.dtype)
@@ -241,15 +253,16 @@ def _replacement(name, linear, D, H, how, bias, made) -> NdLinear:
         if other.weight is W:
             if flat.layer.in_features != D or flat.layer.out_features != H:
                 raise ValueError(f"replace_linear: {name!r} shares its weight with a layer that is split as "
-                                 f"{flat.layer.in_features} to {flat.layer.out_features}; give both the same factors")
+                                 f"{flat.layer.in_features} to {flat.layer.out_features}; give both the same "
+                                 "factors")
             layer.weights = flat.layer.weights
         if b is not None and other.bias is b:
             layer.biases = flat.layer.biases
     layer.weights.requires_grad_(W.requires_grad)
     layer.biases.requires_grad_(b is not None and b.requires_grad)
-    return layer
+    return FlatNdLinear(layer).train(linear.training)
 
-# %% ../nbs/15_adapters.ipynb #79428571
+# %% ../nbs/15_adapters.ipynb #c598f3d4
 class Adapter(nn.Module):
     "A frozen nn.Linear with a small trainable update beside it: x ↦ W x + b + scale · ΔW x."
     def __init__(
@@ -260,7 +273,8 @@ class Adapter(nn.Module):
     ):
         super().__init__()
         if not isinstance(base, nn.Linear):
-            raise ValueError(f"{type(self).__name__}: base must be an nn.Linear, but is a {type(base).__name__}")
+            raise ValueError(f"{type(self).__name__}: base must be an nn.Linear, but is a "
+                             f"{type(base).__name__}")
         self.base, self.scale, self.dropout = base.requires_grad_(False), scale, nn.Dropout(dropout)
         self.in_features, self.out_features = base.in_features, base.out_features
         self.register_buffer("merged_weight", None, persistent=False)
@@ -307,7 +321,7 @@ class Adapter(nn.Module):
         self.unmerge()                          # else the old sum would stay in use
         super()._load_from_state_dict(*args)
 
-# %% ../nbs/15_adapters.ipynb #b1d2d1c0
+# %% ../nbs/15_adapters.ipynb #a4ef22be
 class LoRA(Adapter):
     "Low-rank update ΔW = B A."
     def __init__(
@@ -340,7 +354,7 @@ class LoRA(Adapter):
         "The largest rank that ΔW can have."
         return min(len(self.A), self.in_features, self.out_features)
 
-# %% ../nbs/15_adapters.ipynb #d654bfdc
+# %% ../nbs/15_adapters.ipynb #0949d936
 class NdLoRA(Adapter):
     "Update by an NdLinear without bias, ΔW = W_1 ⊗ ⋯ ⊗ W_N, or by a sum of such terms."
     def __init__(
@@ -361,13 +375,15 @@ class NdLoRA(Adapter):
         D, H = (tuple(f) if f is not None else nearest_square(n, modes) for f, n in
                 ((in_factors, base.in_features), (out_factors, base.out_features)))
         if len(D) != len(H) or prod(D) != base.in_features or prod(H) != base.out_features:
-            raise ValueError(f"NdLoRA: the layer takes {base.in_features} features to {base.out_features}, but in_factors "
-                             f"{D} and out_factors {H} stand for {prod(D)} and {prod(H)}, in {len(D)} and {len(H)} modes")
+            raise ValueError(f"NdLoRA: the layer takes {base.in_features} features to {base.out_features}, but "
+                             f"in_factors {D} and out_factors {H} stand for {prod(D)} and {prod(H)}, in {len(D)} "
+                             f"and {len(H)} modes; give as many sizes for both, with these products")
         new = dict(device=base.weight.device, dtype=dtype or base.weight.dtype)
         self.terms = nn.ModuleList(FlatNdLinear(NdLinear(D, H, bias=False, **new)) for _ in range(terms))
         for term in self.terms:
             nn.init.zeros_(term.layer.weights[zero])
-        self.settings = dict(kind="ndlora", in_factors=D, out_factors=H, terms=terms, alpha=alpha, dropout=dropout)
+        self.settings = dict(kind="ndlora", in_factors=D, out_factors=H, terms=terms, alpha=alpha,
+                             dropout=dropout)
         self.train(base.training)
 
     def update(self, x: Tensor) -> Tensor:      # (…, D) to (…, H)
@@ -382,7 +398,7 @@ class NdLoRA(Adapter):
         sizes = zip(self.settings["in_factors"], self.settings["out_factors"])
         return min(len(self.terms) * prod(map(min, sizes)), self.in_features, self.out_features)
 
-# %% ../nbs/15_adapters.ipynb #5286c5ff
+# %% ../nbs/15_adapters.ipynb #bdad8f28
 ADAPTERS = {"lora": LoRA, "ndlora": NdLoRA}
 
 def add_adapters(
@@ -395,11 +411,11 @@ def add_adapters(
     if kind not in ADAPTERS:
         raise ValueError(f"add_adapters: kind is {kind!r}; choose one of {tuple(ADAPTERS)}")
     for linear, names in _select("add_adapters", model, select).items():
-        model = _put(model, names, _named(names[0], kind, linear, options))
+        model = _put(model, names, _named(names[0], kind, linear, **options))
     return _freeze(model)
 
-# %% ../nbs/15_adapters.ipynb #cf54edd4
-def _named(name: str, kind: str, linear: nn.Linear, options: dict) -> Adapter:
+# %% ../nbs/15_adapters.ipynb #192cca4e
+def _named(name: str, kind: str, linear: nn.Linear, **options) -> Adapter:
     "An adapter; what its constructor refuses is said with the layer's name."
     try:
         return ADAPTERS[kind](linear, **options)
@@ -410,8 +426,14 @@ def _named(name: str, kind: str, linear: nn.Linear, options: dict) -> Adapter:
 def _adapters(op: str, model: nn.Module) -> dict:       # adapter: all its names
     found = {m: names for m, names in _layers(model).items() if _is_adapter(m)}
     if not found:
-        raise ValueError(f"{op}: the model, a {type(model).__name__}, has no adapters; add_adapters makes them")
+        raise ValueError(f"{op}: the model, a {type(model).__name__}, has no adapters; add_adapters makes "
+                         "them")
     return found
+
+
+def _own_tensors(name: str, adapter: Adapter) -> list:  # of pairs: name in the model, tensor
+    return [(f"{name}.{key}".lstrip("."), t) for key, t in adapter.state_dict().items()
+            if not key.startswith("base.")]
 
 
 def _freeze(model: nn.Module) -> nn.Module:
@@ -421,7 +443,7 @@ def _freeze(model: nn.Module) -> nn.Module:
             p.requires_grad_(False)
     return model
 
-# %% ../nbs/15_adapters.ipynb #65496dcb
+# %% ../nbs/15_adapters.ipynb #3ae37cc4
 def merge(model: nn.Module) -> nn.Module:           # the same model
     "Merge all adapters: each layer costs what it did without. Weights of the layers are kept for `unmerge`."
     for adapter in _adapters("merge", model):
@@ -445,11 +467,11 @@ def remove_adapters(model: nn.Module) -> nn.Module:     # the model with plain l
         model = _put(model, names, linear)
     return model
 
-# %% ../nbs/15_adapters.ipynb #a6b4aa63
+# %% ../nbs/15_adapters.ipynb #c8c722f0
 def adapter_state_dict(model: nn.Module) -> dict:   # name: tensor
     "The numbers of the adapters alone, by name."
-    return {f"{names[0]}.{key}".lstrip("."): value for adapter, names in _adapters("adapter_state_dict", model).items()
-            for key, value in adapter.state_dict().items() if not key.startswith("base.")}
+    found = _adapters("adapter_state_dict", model)
+    return {name: t for adapter, names in found.items() for name, t in _own_tensors(names[0], adapter)}
 
 
 def save_adapters(
@@ -467,7 +489,7 @@ def load_adapters(
     model: nn.Module,   # changed in place; with adapters as in the file, or with none
     path,               # what save_adapters wrote
 ) -> nn.Module:         # the model, unmerged
-    "Read adapters, and add them where the model has none; anything that does not fit is an error, and changes nothing."
+    "Read adapters, and add them where the model has none; what does not fit is an error and changes nothing."
     from safetensors import safe_open
     with safe_open(path, "pt") as f:
         described = (f.metadata() or {}).get("adapters")
@@ -480,16 +502,15 @@ def load_adapters(
     for name in sorted(expected.keys() | tensors.keys()):
         found, want = (tuple(d[name].shape) if name in d else "nothing" for d in (tensors, expected))
         if found != want:
-            raise ValueError(f"load_adapters: {name!r} is {found} in the file, but must be {want}; the file was written "
-                             "for other layers")
+            raise ValueError(f"load_adapters: {name!r} is {found} in the file, but must be {want}; the file was "
+                             "written for other layers")
     for name, options in settings.items():
         if not _is_adapter(here[name]):
-            adapter = _named(name, options["kind"], here[name], {k: v for k, v in options.items() if k != "kind"})
-            model = _put(model, layers[here[name]], adapter)
+            model = _put(model, layers[here[name]], _named(name, linear=here[name], **options))
     model.load_state_dict(tensors, strict=False)
     return _freeze(model)
 
-# %% ../nbs/15_adapters.ipynb #e962e8a2
+# %% ../nbs/15_adapters.ipynb #7f9e5648
 def _expected(settings: dict, here: dict, adapted: set) -> dict:    # name: tensor on the meta device
     "What a file with these settings must hold, if it fits the model."
     expected = {}
@@ -500,12 +521,11 @@ def _expected(settings: dict, here: dict, adapted: set) -> dict:    # name: tens
         layer = here.get(name)
         if layer is None:
             near = get_close_matches(name, here, 3, 0.3) or list(here)
-            raise ValueError(f"load_adapters: the file has an adapter for {name!r}, which is no linear layer here; near "
-                             f"are {_some(near)}")
+            raise ValueError(f"load_adapters: the file has an adapter for {name!r}, which is no linear layer "
+                             f"here; near are {_some(near)}")
         if _is_adapter(layer) and json.loads(json.dumps(layer.settings)) != options:
-            raise ValueError(f"load_adapters: {name!r} has an adapter with {layer.settings}, but the file says {options}; "
-                             "remove_adapters(model) first")
+            raise ValueError(f"load_adapters: {name!r} has an adapter with {layer.settings}, but the file says "
+                             f"{options}; remove_adapters(model) first")
         plain = nn.Linear(layer.in_features, layer.out_features, device="meta")
-        twin = _named(name, options["kind"], plain, {k: v for k, v in options.items() if k != "kind"})
-        expected |= {f"{name}.{key}".lstrip("."): t for key, t in twin.state_dict().items() if not key.startswith("base.")}
+        expected |= dict(_own_tensors(name, _named(name, linear=plain, **options)))
     return expected
