@@ -7,7 +7,7 @@ __all__ = ['ADAPTERS', 'nearest_square', 'FlatNdLinear', 'Replacement', 'Report'
            'add_adapters', 'merge', 'unmerge', 'remove_adapters', 'adapter_state_dict', 'save_adapters',
            'load_adapters']
 
-# %% ../nbs/15_adapters.ipynb #5a9747d4
+# %% ../nbs/15_adapters.ipynb #2bb94f51
 import copy as copying
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from .kronecker import kron
 from .ndlinear import NdLinear, approximation_error
 
-# %% ../nbs/15_adapters.ipynb #53b54a51
+# %% ../nbs/15_adapters.ipynb #49de5eee
 def nearest_square(
     n: int,          # size to be split
     modes: int = 2,  # number of sizes, N
@@ -45,7 +45,7 @@ def _splits(n: int, modes: int, least: int = 1) -> Iterator[tuple]:
             yield from ((d, *rest) for rest in _splits(n // d, modes - 1, d))
         d += 1
 
-# %% ../nbs/15_adapters.ipynb #11c6cb25
+# %% ../nbs/15_adapters.ipynb #1ef1f8b0
 class FlatNdLinear(nn.Module):
     "An NdLinear that takes and gives flat features, so that it can stand where an nn.Linear stood."
     def __init__(
@@ -74,7 +74,7 @@ class FlatNdLinear(nn.Module):
             return None
         return self.layer(self.layer.weights[0].new_zeros(self.layer.in_features)).flatten()
 
-# %% ../nbs/15_adapters.ipynb #0c645a50
+# %% ../nbs/15_adapters.ipynb #7253b86a
 def _is_adapter(module: nn.Module) -> bool:
     return hasattr(module, "own_parameters")        # which linear layers do not have
 
@@ -147,7 +147,7 @@ def _put(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.Module
         setattr(model.get_submodule(parent), last, module)
     return model
 
-# %% ../nbs/15_adapters.ipynb #b9ac1a6c
+# %% ../nbs/15_adapters.ipynb #6f3165bb
 class Replacement(NamedTuple):
     "One layer that was replaced."
     name: str               # all its names, if it is used at several places
@@ -180,7 +180,7 @@ def _count(model: nn.Module) -> int:
     "Parameters, each counted once."
     return sum(p.numel() for p in model.parameters())
 
-# %% ../nbs/15_adapters.ipynb #155e33a8
+# %% ../nbs/15_adapters.ipynb #78376bc6
 def replace_linear(
     model: nn.Module,           # changed in place, unless copy=True
     select: str | Sequence[str] | Callable = "*",       # names, patterns such as '*.ff.*', or f(name, module)
@@ -211,7 +211,7 @@ def replace_linear(
     report.after = _count(model)
     return model, report
 
-# %% ../nbs/15_adapters.ipynb #cf9ae6ff
+# %% ../nbs/15_adapters.ipynb #f40dcb9d
 def _factors(name: str, linear: nn.Linear, factors, modes: int) -> tuple:
     "Sizes of the modes of one layer, checked."
     if factors is None:
@@ -262,7 +262,7 @@ def _replacement(name, linear, D, H, how, bias, made) -> FlatNdLinear:
     layer.biases.requires_grad_(b is not None and b.requires_grad)
     return FlatNdLinear(layer).train(linear.training)
 
-# %% ../nbs/15_adapters.ipynb #c598f3d4
+# %% ../nbs/15_adapters.ipynb #f0e3b644
 class Adapter(nn.Module):
     "A frozen nn.Linear with a small trainable update beside it: x ↦ W x + b + scale · ΔW x."
     def __init__(
@@ -321,7 +321,7 @@ class Adapter(nn.Module):
         self.unmerge()                          # else the old sum would stay in use
         super()._load_from_state_dict(*args)
 
-# %% ../nbs/15_adapters.ipynb #a4ef22be
+# %% ../nbs/15_adapters.ipynb #6ce03a9f
 class LoRA(Adapter):
     "Low-rank update ΔW = B A."
     def __init__(
@@ -354,7 +354,7 @@ class LoRA(Adapter):
         "The largest rank that ΔW can have."
         return min(len(self.A), self.in_features, self.out_features)
 
-# %% ../nbs/15_adapters.ipynb #0949d936
+# %% ../nbs/15_adapters.ipynb #be748ef4
 class NdLoRA(Adapter):
     "Update by an NdLinear without bias, ΔW = W_1 ⊗ ⋯ ⊗ W_N, or by a sum of such terms."
     def __init__(
@@ -398,7 +398,7 @@ class NdLoRA(Adapter):
         sizes = zip(self.settings["in_factors"], self.settings["out_factors"])
         return min(len(self.terms) * prod(map(min, sizes)), self.in_features, self.out_features)
 
-# %% ../nbs/15_adapters.ipynb #bdad8f28
+# %% ../nbs/15_adapters.ipynb #0bf3ee61
 ADAPTERS = {"lora": LoRA, "ndlora": NdLoRA}
 
 def add_adapters(
@@ -414,7 +414,7 @@ def add_adapters(
         model = _put(model, names, _named(names[0], kind, linear, **options))
     return _freeze(model)
 
-# %% ../nbs/15_adapters.ipynb #192cca4e
+# %% ../nbs/15_adapters.ipynb #0c45bade
 def _named(name: str, kind: str, linear: nn.Linear, **options) -> Adapter:
     "An adapter; what its constructor refuses is said with the layer's name."
     try:
@@ -443,7 +443,7 @@ def _freeze(model: nn.Module) -> nn.Module:
             p.requires_grad_(False)
     return model
 
-# %% ../nbs/15_adapters.ipynb #3ae37cc4
+# %% ../nbs/15_adapters.ipynb #35f2b603
 def merge(model: nn.Module) -> nn.Module:           # the same model
     "Merge all adapters: each layer costs what it did without. Weights of the layers are kept for `unmerge`."
     for adapter in _adapters("merge", model):
@@ -467,7 +467,7 @@ def remove_adapters(model: nn.Module) -> nn.Module:     # the model with plain l
         model = _put(model, names, linear)
     return model
 
-# %% ../nbs/15_adapters.ipynb #c8c722f0
+# %% ../nbs/15_adapters.ipynb #34582ba0
 def adapter_state_dict(model: nn.Module) -> dict:   # name: tensor
     "The numbers of the adapters alone, by name."
     found = _adapters("adapter_state_dict", model)
@@ -510,7 +510,7 @@ def load_adapters(
     model.load_state_dict(tensors, strict=False)
     return _freeze(model)
 
-# %% ../nbs/15_adapters.ipynb #7f9e5648
+# %% ../nbs/15_adapters.ipynb #3ffd6f85
 def _expected(settings: dict, here: dict, adapted: set) -> dict:    # name: tensor on the meta device
     "What a file with these settings must hold, if it fits the model."
     expected = {}
