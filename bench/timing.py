@@ -1,10 +1,10 @@
 """What the benchmarks share: timing in turns, the rate of a matrix product, the command line, the rows.
 
-Everything is timed in turns within one process: in every round each rival runs once (several calls where
-one is short; in five rounds only where one takes long). Ratios are taken within a round, so that what else
-the machine does falls on both sides; reported are their median and their spread. On one thread of the CPU
-the seconds are those of the processor, so that time taken away by other work does not count. Ratios carry
-over from machine to machine better than times, but not all the way.
+Everything is timed in turns within one process: in every round each rival runs once, several calls where
+one is short; after five rounds those that have had a second drop out. Ratios are taken within a round, so
+that what else the machine does falls on both sides; reported are their median and their spread. On one
+thread of the CPU the seconds are those of the processor, so that time taken away by other work does not
+count. Ratios carry over from machine to machine better than times, but not all the way.
 """
 import argparse
 import csv
@@ -61,14 +61,13 @@ def in_turns(rivals, args):
     """
     a = torch.randn(SQUARE, SQUARE, device=args.device)
     rivals = {"second": lambda: a @ a, **rivals}
-    repeat, slow, times = {}, {}, {name: [] for name in rivals}
+    repeat, times = {}, {name: [] for name in rivals}
     for name, call in rivals.items():
         call()                                                              # warm up
-        once = timed(call, 1, args.device)
-        repeat[name], slow[name] = max(1, int(args.least / once)), once > 0.2
+        repeat[name] = max(1, int(args.least / timed(call, 1, args.device)))
     for turn in range(args.rounds):
         for name, call in rivals.items():
-            if turn < 5 or not slow[name]:
+            if turn < 5 or sum(times[name]) * repeat[name] < 1:
                 times[name].append(timed(call, repeat[name], args.device))
     times["second"] = [t / SQUARE ** 3 for t in times["second"]]
     return times
