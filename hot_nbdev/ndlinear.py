@@ -159,7 +159,7 @@ def _plan(
     groups.sort(key=lambda g: order.index(g[0]))
     n, d = ([prod([s[k] for k in g]) for g in groups] for s in (D, H))
     best = contraction_order(n, d)
-    if flops(n, d, best) < gain * flops(n, d):
+    if flops(n, d, best) + 100 * prod(H) < gain * flops(n, d):      # biases at the end are one more pass
         groups = [groups[i] for i in best]
     sizes, steps = list(D), []
     for g in groups:
