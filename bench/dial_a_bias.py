@@ -29,6 +29,8 @@ from torch import nn
 from hot_nbdev.ndlinear import NdLinear
 
 n, VALID, TEST, BATCH, PATIENCE = 32, 2000, 4000, 256, 10
+STUDIES = ["rate", "dial", "samples", "piece"]
+ALPHAS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 i = torch.arange(n)
 ramp = (i - (n - 1) / 2) / (n * (n ** 2 - 1) / 12) ** 0.5                # length 1, sum 0
 sign = (-1.0) ** i                                                      # + - + - …
@@ -152,31 +154,34 @@ def plans(study):
     for seed in range(5):                                               # a seed is complete before the next
         tasks = []
         if study == "dial":
-            tasks += product([template], [a / 10 for a in range(11)], nets, [10_000])
+            tasks += product([template], ALPHAS, nets, [10_000])
         if study == "dial" and seed < 3:
             tasks += product([template], (0.0, 1.0), more, [10_000])
             tasks += product([named], (0.0, 0.5, 1.0), nets, [10_000])
         if study == "piece" and seed < 3:
-            tasks += product([(piece, "") for piece in ("variances", "within", "checkerboard", "xor")], [0.0],
-                             [*nets, "nd 32x32"], [10_000])
+            tasks += product([("variances", ""), ("within", "")], [0.0], [*nets, "nd 32x32"], [10_000])
+            tasks += product([("checkerboard", ""), ("xor", "")], [0.0], nets, [10_000])
         if study == "samples" and seed < 3:
             tasks += product([template], (0.1, 0.9), nets, (1000, 2000, 4000, 8000, 16_000))
         for pair, alpha, model, samples in tasks:
             yield study, *pair, alpha, model, samples, seed, RATES[model]
 
 
+def todo(studies=STUDIES):
+    return [plan for study in studies for plan in plans(study)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--study", nargs="*", default=["rate", "dial", "samples", "piece"])
+    parser.add_argument("--study", nargs="*", default=STUDIES, choices=STUDIES)
     parser.add_argument("--quick", action="store_true", help="one epoch, few runs, nothing written")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "dial_a_bias.csv")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    todo = [plan for study in args.study for plan in plans(study)]
     if args.quick:
         print(",".join(HEAD))
-        for plan in todo[::29]:
+        for plan in todo(args.study)[::29]:
             print(*run(*plan, quick=True), sep=",")
         return
     done = set()
@@ -185,10 +190,9 @@ def main():
             done = {tuple(row[k] for k in KEY) for row in csv.DictReader(f)}
     else:
         args.out.write_text(",".join(HEAD) + "\n")
-    for at, plan in enumerate(todo, 1):
-        if tuple(map(str, plan)) in done:
-            continue
-        print(f"\r{at} of {len(todo)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
+    left = [plan for plan in todo(args.study) if tuple(map(str, plan)) not in done]
+    for at, plan in enumerate(left, 1):
+        print(f"\r{at} of {len(left)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
         row = run(*plan)
         with args.out.open("a", newline="") as f:
             csv.writer(f, lineterminator="\n").writerow(row)

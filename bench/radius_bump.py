@@ -89,6 +89,14 @@ def run(model, width, s, seed, rate, epochs=EPOCHS):
             torch.__version__.split("+")[0]]
 
 
+def todo():
+    "All runs, as values of KEY."
+    runs = [*product(["mode", "dense", "full", "none"], (32, 128), (0.2,), range(5)),
+            *product(["mode", "dense"], (32, 128), (0.4, 0.1), range(3))]
+    return [*product(["mode", "dense"], (32, 128), (0.2,), [99], (1e-3, 3e-3, 1e-2)),
+            *((*plan, RATES[plan[0]]) for plan in runs)]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two epochs, one seed, nothing written")
@@ -96,13 +104,9 @@ def main():
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    todo = [*product(["mode", "dense"], (32, 128), (0.2,), [99], (1e-3, 3e-3, 1e-2)),
-            *((*plan, RATES[plan[0]]) for plan in [
-                *product(["mode", "dense", "full", "none"], (32, 128), (0.2,), range(5)),
-                *product(["mode", "dense"], (32, 128), (0.4, 0.1), range(3))])]
     if args.quick:
         print(",".join(HEAD))
-        for plan in (plan for plan in todo if plan[3:] in [(0, 1e-2), (99, 1e-2)]):
+        for plan in (plan for plan in todo() if plan[3:] in [(0, 1e-2), (99, 1e-2)]):
             print(*run(*plan, epochs=2), sep=",")
         return
     done = set()
@@ -111,10 +115,9 @@ def main():
             done = {tuple(row[k] for k in KEY) for row in csv.DictReader(f)}
     else:
         args.out.write_text(",".join(HEAD) + "\n")
-    for at, plan in enumerate(todo, 1):
-        if tuple(map(str, plan)) in done:
-            continue
-        print(f"\r{at} of {len(todo)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
+    left = [plan for plan in todo() if tuple(map(str, plan)) not in done]
+    for at, plan in enumerate(left, 1):
+        print(f"\r{at} of {len(left)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
         row = run(*plan)
         with args.out.open("a", newline="") as f:
             csv.writer(f, lineterminator="\n").writerow(row)
