@@ -162,7 +162,7 @@ def plans(study):
             tasks += product([("variances", ""), ("within", "")], [0.0], [*nets, "nd 32x32"], [10_000])
             tasks += product([("checkerboard", ""), ("xor", "")], [0.0], nets, [10_000])
         if study == "samples" and seed < 3:
-            tasks += product([template], (0.1, 0.9), nets, (1000, 2000, 4000, 8000, 16_000))
+            tasks += product([template], (0.1, 0.9), nets, (1000, 4000, 16_000))
         for pair, alpha, model, samples in tasks:
             yield study, *pair, alpha, model, samples, seed, RATES[model]
 
