@@ -1,0 +1,128 @@
+"""A bump over the radius of a 4 x 4 matrix: biases, and the entropy of representations.
+
+    python bench/radius_bump.py            about ten minutes on one core
+    python bench/radius_bump.py --quick    a look at every kind of run; nothing is written
+
+The NdLinear paper names a task "Radius Bump" and defines it in an appendix that is not published. This one is
+ours: x = r u with u uniform on the unit sphere of 4 x 4 matrices and r uniform on [0, 2], and the target is
+exp(-(r - 1)^2 / (2 s^2)). Networks have two hidden layers and ReLU; 'nd 32 mode' has hidden tensors 4 x 32
+and a bias for each mode, 'full' one bias tensor for each layer, 'none' no bias but the last, 'dense 29' two
+hidden layers of 29 units. Dense widths are those with nearest to as many parameters as 'mode'.
+
+The entropy is that of the density matrix Z^T Z / tr(Z^T Z), where the rows of Z are what the last hidden
+layer makes of the test samples. One row for each run; a run that has its row already is not made again.
+"""
+import argparse
+import csv
+import math
+import sys
+import time
+from itertools import product
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hot_nbdev.ndlinear import NdLinear
+
+TRAIN, VALID, TEST, BATCH, EPOCHS = 4000, 1000, 4000, 100, 60
+RATES = {"mode": 1e-2, "full": 1e-2, "none": 1e-2, "dense": 1e-2}      # best of three, on seed 99
+KEY = ["model", "width", "s", "seed", "rate"]
+HEAD = [*KEY, "best_epoch", "test_mse", "valid_mse", "target_variance", "entropy", "units", "parameters",
+        "cpu_seconds", "epochs", "samples", "hardware", "torch"]
+
+
+def bump(samples, s):
+    "Samples x, (samples, 4, 4), and their targets."
+    u, r = torch.randn(samples, 4, 4), 2 * torch.rand(samples)
+    x = u * (r / u.flatten(1).norm(dim=1))[:, None, None]
+    return x, torch.exp(-(r - 1) ** 2 / (2 * s ** 2))
+
+
+def network(model, width):
+    "Body, which gives the representation, and head."
+    if model == "dense":
+        w = round((-19 + math.sqrt(361 + 4 * (parameters(network("mode", width)) - 1))) / 2)
+        body, units = [nn.Flatten(), nn.Linear(16, w), nn.ReLU(), nn.Linear(w, w), nn.ReLU()], w
+    else:
+        bias, h = False if model == "none" else model, (4, width)
+        body = [NdLinear((4, 4), h, bias), nn.ReLU(), NdLinear(h, h, bias), nn.ReLU(), nn.Flatten()]
+        units = 4 * width
+    return nn.Sequential(nn.Sequential(*body), nn.Linear(units, 1))
+
+
+def parameters(net):
+    return sum(p.numel() for p in net.parameters())
+
+
+def entropy(Z):
+    "Von Neumann entropy of Z^T Z / tr(Z^T Z), in nats."
+    p = torch.linalg.svdvals(Z.double()).square()
+    return torch.special.entr(p / p.sum()).sum().item()
+
+
+def run(model, width, s, seed, rate, epochs=EPOCHS):
+    "Train once and return the row."
+    torch.manual_seed(seed)
+    x, y = bump(TRAIN + VALID + TEST, s)
+    (xa, xb, xc), (ya, yb, yc) = (t.split([TRAIN, VALID, TEST]) for t in (x, y))
+    net, start, best = network(model, width), time.process_time(), (float("inf"), 0, None)
+    opt = torch.optim.Adam(net.parameters(), rate)
+    plan = torch.optim.lr_scheduler.CosineAnnealingLR(opt, epochs * (TRAIN // BATCH))
+    for epoch in range(1, epochs + 1):
+        for rows in torch.randperm(TRAIN).split(BATCH):
+            loss = (net(xa[rows]).squeeze(1) - ya[rows]).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            plan.step()
+        with torch.no_grad():
+            now = (net(xb).squeeze(1) - yb).square().mean().item()
+        if now < best[0]:
+            best = now, epoch, {k: v.clone() for k, v in net.state_dict().items()}
+    net.load_state_dict(best[2])
+    with torch.no_grad():
+        test, Z = (net(xc).squeeze(1) - yc).square().mean().item(), net[0](xc)
+    return [model, width, s, seed, rate, best[1], f"{test:.4g}", f"{best[0]:.4g}", f"{yc.var().item():.4g}",
+            f"{entropy(Z):.4f}", Z.shape[1], parameters(net), f"{time.process_time() - start:.1f}", epochs,
+            TRAIN, f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads",
+            torch.__version__.split("+")[0]]
+
+
+def todo():
+    "All runs, as values of KEY."
+    runs = [*product(["mode", "dense", "full", "none"], (32, 128), (0.2,), range(5)),
+            *product(["mode", "dense"], (32, 128), (0.4, 0.1), range(3))]
+    return [*product(["mode", "dense"], (32, 128), (0.2,), [99], (1e-3, 3e-3, 1e-2)),
+            *((*plan, RATES[plan[0]]) for plan in runs)]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="two epochs, one seed, nothing written")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "radius_bump.csv")
+    parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.quick:
+        print(",".join(HEAD))
+        for plan in (plan for plan in todo() if plan[3:] in [(0, 1e-2), (99, 1e-2)]):
+            print(*run(*plan, epochs=2), sep=",")
+        return
+    done = set()
+    if args.out.exists():
+        with args.out.open(newline="") as f:
+            done = {tuple(row[k] for k in KEY) for row in csv.DictReader(f)}
+    else:
+        args.out.write_text(",".join(HEAD) + "\n")
+    left = [plan for plan in todo() if tuple(map(str, plan)) not in done]
+    for at, plan in enumerate(left, 1):
+        print(f"\r{at} of {len(left)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
+        row = run(*plan)
+        with args.out.open("a", newline="") as f:
+            csv.writer(f, lineterminator="\n").writerow(row)
+    print(file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The scripts behind chapter 13: their targets are those of the chapter, and every run has its row."""
+import csv
+import importlib.util
+
+import pytest
+import torch
+from chapters import ROOT, all_chapters
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(name):
+    with (ROOT / "results" / f"{name}.csv").open(newline="") as f:
+        return list(csv.DictReader(f))
+
+
+@pytest.fixture
+def dial():
+    return load("dial_a_bias")
+
+
+def test_the_script_and_the_chapter_define_the_same_pieces(dial):
+    chapter = next(c for c in all_chapters() if c.path.name == "13_separability.ipynb")
+    space = {"torch": torch, "assert_close": torch.testing.assert_close}
+    for cell in chapter.lessons():
+        if cell.source.startswith(("n = 32\n", "def variances(")):
+            exec(cell.source, space)
+    z = space["z"][:500]
+    assert list(space["pieces"]) == list(dial.PIECES)
+    for name, piece in space["pieces"].items():
+        torch.testing.assert_close(dial.PIECES[name](z), piece(z), rtol=1e-4, atol=1e-4)
+
+
+def test_a_run_is_the_same_twice_whatever_ran_before(dial):
+    plan = ("samples", "means", "hadamard", 0.1, "nd 16x16", 300, 7, 1e-2)
+    first = dial.run(*plan, quick=True)
+    dial.run(*plan[:5], 200, 7, 1e-2, quick=True)
+    second = dial.run(*plan, quick=True)
+    seconds = dial.HEAD.index("cpu_seconds")
+    assert first[:seconds] + first[seconds + 1:] == second[:seconds] + second[seconds + 1:]
+
+
+@pytest.mark.parametrize("name", ["dial_a_bias", "radius_bump"])
+def test_every_run_has_one_row(name):
+    script = load(name)
+    keys = [tuple(row[k] for k in script.KEY) for row in rows(name)]
+    wanted = script.todo()
+    assert sorted(keys) == sorted(tuple(map(str, plan)) for plan in wanted)
+
+
+def test_the_entropy_of_known_matrices():
+    entropy = load("radius_bump").entropy
+    torch.testing.assert_close(entropy(torch.eye(5)), torch.tensor(5.0).log().item())
+    assert abs(entropy(torch.ones(7, 3))) < 1e-12
