@@ -15,7 +15,7 @@ from math import prod
 from statistics import median
 
 import torch
-from timing import calls, in_turns, options, over, progress, spread, wait, write
+from timing import calls, decimals, in_turns, options, over, progress, spread, wait, write
 from torch import nn
 
 from hot_nbdev.attention import AxialAttention, FullAttention, KroneckerAttention
@@ -77,9 +77,8 @@ def measure(batch, sizes, dim, training, args):
     for name, _, counted in found:
         limit = median(over(times[name], times["second"], passes * batch * counted)) if counted else None
         yield [batch, "x".join(map(str, sizes)), dim, "train" if training else "forward", name,
-               *spread(over(times[name], times["floor"])),
-               f"{limit:.2f}" if limit else "", f"{counted / base:.2f}" if counted else "",
-               f"{peak(run[name], x, args.device):.2f}"]
+               *decimals([*spread(over(times[name], times["floor"])), limit, counted and counted / base,
+                          peak(run[name], x, args.device)])]
 
 
 def main():

@@ -79,8 +79,8 @@ def over(times, base, scale=1):
 
 
 def spread(ratios):
-    "Median, least and most, to be written."
-    return [f"{f(ratios):.2f}" for f in (median, min, max)]
+    "Median, least and most."
+    return [median(ratios), min(ratios), max(ratios)]
 
 
 def options(doc, name, rounds, least):
@@ -112,6 +112,11 @@ def hardware(device):
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads"
+
+
+def decimals(numbers):
+    "To be written: two places, nothing for None."
+    return ["" if v is None else f"{v:.2f}" for v in numbers]
 
 
 def progress(text):
