@@ -1,6 +1,6 @@
 """A bump over the radius of a 4 x 4 matrix: biases, and the entropy of representations.
 
-    python bench/radius_bump.py            about ten minutes on one core
+    python bench/radius_bump.py            six minutes on one core
     python bench/radius_bump.py --quick    a look at every kind of run; nothing is written
 
 The NdLinear paper names a task "Radius Bump" and defines it in an appendix that is not published. This one is

@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 import torch
 from chapters import ROOT, all_chapters
+from fastcore import test as fastcore_test
 
 
 def load(name):
@@ -26,7 +27,8 @@ def dial():
 
 def test_the_script_and_the_chapter_define_the_same_pieces(dial):
     chapter = next(c for c in all_chapters() if c.path.name == "13_separability.ipynb")
-    space = {"torch": torch, "assert_close": torch.testing.assert_close}
+    space = {"torch": torch, "assert_close": torch.testing.assert_close,
+             "test_close": fastcore_test.test_close}
     for cell in chapter.lessons():
         if cell.source.startswith(("n = 32\n", "def variances(")):
             exec(cell.source, space)
