@@ -102,8 +102,8 @@ def test_lokr(kin, monkeypatch):
 
 
 def test_rows_belong_to_the_layers_of_the_chapter(bench, kin, rows):
-    "Parameters of every row are those of the layer that the chapter shows now. FLOPs may differ: how an NdLinear
-    is carried out is the library's choice, and a row has the count of the version that ran."
+    "The parameters of every row are those of the layer that the chapter shows now."
+    # FLOPs may differ: how an NdLinear is carried out is the library's choice, and a row counts what ran.
     now, x = {}, torch.randn(1, 5, 5, 200)
     for name, setting, budget, make in bench.networks(kin, 12):
         net = make()
