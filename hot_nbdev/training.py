@@ -7,7 +7,7 @@ __all__ = ['batches', 'shares', 'Task', 'Forecasting', 'balanced_weights', 'Clas
            'decay_groups', 'schedule', 'Average', 'TrainConfig', 'Checkpoints', 'check_folder', 'evaluate',
            'make_accelerator', 'Result', 'fit', 'row', 'read_rows', 'append_row']
 
-# %% ../nbs/17_training.ipynb #cbc4e8b2
+# %% ../nbs/17_training.ipynb #2090f5b5
 import csv
 import dataclasses
 import difflib
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# %% ../nbs/17_training.ipynb #a49b5236
+# %% ../nbs/17_training.ipynb #8725973d
 def batches(
     samples: int,             # number of samples n
     size: int,                # samples behind one update
@@ -39,7 +39,7 @@ def batches(
     found = list(torch.randperm(samples, generator=chance).split(size))
     return found[:-1] if drop_last and len(found) > 1 and len(found[-1]) < size else found
 
-# %% ../nbs/17_training.ipynb #4e2859c8
+# %% ../nbs/17_training.ipynb #1aa70349
 def shares(
     batch: Tensor,    # indices of the batch, (b,)
     rank: int = 0,    # number of this process
@@ -50,7 +50,7 @@ def shares(
     mine = batch[rank::world].tensor_split(min(pieces, -(-len(batch) // world)))
     return [(part, True) if len(part) else (batch[:1], False) for part in mine]
 
-# %% ../nbs/17_training.ipynb #8f340127
+# %% ../nbs/17_training.ipynb #b43fd1db
 class Task:
     "What the loss and the metrics of a model are."
     name: str           # of the task
@@ -73,19 +73,24 @@ class Task:
         "The metrics, from what was collected of all batches."
         raise NotImplementedError
 
-# %% ../nbs/17_training.ipynb #012dc614
+# %% ../nbs/17_training.ipynb #b007795b
+def _wide(t: Tensor) -> Tensor:
+    "At least float32, for what comes out of mixed precision."
+    return t.to(torch.promote_types(t.dtype, torch.float32))
+
+
 class Forecasting(Task):
     "Squared error; a forecast longer than its target is cut, so that one model is scored on shorter horizons."
     name, criterion = "forecasting", "mae"
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(output[:, :target.shape[1]].float(), target.float(), reduction="sum")
+        return F.mse_loss(_wide(output)[:, :target.shape[1]], target, reduction="sum")
 
     def weight(self, target: Tensor) -> Tensor:
         return torch.tensor(float(target.numel()), device=target.device)
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (4,) sums over all entries
-        output, target = output[:, :target.shape[1]].float(), target.float()
+        output = _wide(output)[:, :target.shape[1]]
         error = (output - target).abs()
         ratio = 2 * error / (output.abs() + target.abs()).clamp(min=torch.finfo(torch.float32).tiny)
         total = [t.sum(dtype=torch.float64) for t in (error.square(), error, ratio)]
@@ -95,7 +100,7 @@ class Forecasting(Task):
         square, absolute, ratio, n = torch.stack(found).sum(0).tolist()
         return {"mse": square / n, "mae": absolute / n, "smape": ratio / n}
 
-# %% ../nbs/17_training.ipynb #89425f41
+# %% ../nbs/17_training.ipynb #c5cf5781
 def balanced_weights(
     target: Tensor,    # labels, any shape, int64
     classes: int,      # number of classes C
@@ -108,16 +113,19 @@ def balanced_weights(
 
 def _cross_entropy(output, target, weights, ignore):
     "Sum of the weighted cross entropies; classes are the last axis of `output`."
-    weights = None if weights is None else weights.to(output.device, torch.float32)
-    return F.cross_entropy(output.float().flatten(0, -2), target.flatten(), weights, ignore_index=ignore, reduction="sum")
+    output = _wide(output).flatten(0, -2)
+    weights = None if weights is None else weights.to(output)
+    return F.cross_entropy(output, target.flatten(), weights, ignore_index=ignore, reduction="sum")
 
 
 def _label_weight(target, weights, ignore):
     "Sum of the weights of the labels that count."
     kept = target[target != ignore]
-    return weights.to(kept.device)[kept].sum() if weights is not None else torch.tensor(float(kept.numel()), device=kept.device)
+    if weights is None:
+        return torch.tensor(float(kept.numel()), device=kept.device)
+    return weights.to(kept.device)[kept].sum()
 
-# %% ../nbs/17_training.ipynb #0f0a1416
+# %% ../nbs/17_training.ipynb #fcb6a75d
 def _auc_acc(target, scores, kind):
     "AUC and accuracy as MedMNIST defines them; by its own functions where they are installed."
     try:
@@ -161,7 +169,7 @@ class Classification(Task):
         auc, acc = _auc_acc(target, found[:, 1:], "binary-class" if self.classes == 2 else "multi-class")
         return {"auc": float(auc), "acc": float(acc)}
 
-# %% ../nbs/17_training.ipynb #cf84bbf6
+# %% ../nbs/17_training.ipynb #484e3375
 class Segmentation(Task):
     "Cross entropy over the classes of each position; accuracy, mean intersection over union, F1."
     name, best = "segmentation", "max"
@@ -198,7 +206,7 @@ class Segmentation(Task):
                 "iou_by_class": dict(zip(map(str, there), iou.tolist())),
                 "f1_by_class": dict(zip(map(str, there), f1.tolist()))}
 
-# %% ../nbs/17_training.ipynb #07d7e383
+# %% ../nbs/17_training.ipynb #afc62257
 def train_step(
     model: nn.Module,
     optimizer,                  # AdamW, as `accelerator.prepare` gives it back
@@ -220,7 +228,7 @@ def train_step(
     optimizer.zero_grad()
     return total, norm
 
-# %% ../nbs/17_training.ipynb #f708ee05
+# %% ../nbs/17_training.ipynb #151e30d9
 def decay_groups(
     model: nn.Module,
     weight_decay: float = 0.01,
@@ -233,7 +241,7 @@ def decay_groups(
     return [{"params": [p for name, p in named if not free(name, p)], "weight_decay": weight_decay},
             {"params": [p for name, p in named if free(name, p)], "weight_decay": 0.0}]
 
-# %% ../nbs/17_training.ipynb #ae5956de
+# %% ../nbs/17_training.ipynb #36e262cb
 def schedule(
     step: int,               # updates made so far, t
     steps: int,              # updates of the whole run, T
@@ -245,7 +253,7 @@ def schedule(
         return (step + 1) / (warmup + 1)
     return 1.0 if kind == "constant" else (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
 
-# %% ../nbs/17_training.ipynb #51e99ef9
+# %% ../nbs/17_training.ipynb #290b9429
 class Average:
     "Running average of the weights of a model: their mean so far, later an exponential average."
     def __init__(
@@ -279,7 +287,7 @@ class Average:
             p.copy_(self.values[name])
             self.values[name].copy_(kept)
 
-# %% ../nbs/17_training.ipynb #cd21624f
+# %% ../nbs/17_training.ipynb #403f9990
 @dataclass(frozen=True)
 class TrainConfig:
     "Settings of a run, everything that its numbers depend on beside model and data."
@@ -321,7 +329,7 @@ class TrainConfig:
     def load(cls, path) -> "TrainConfig":
         return cls.from_dict(json.loads(Path(path).read_text()))
 
-# %% ../nbs/17_training.ipynb #717dc4b0
+# %% ../nbs/17_training.ipynb #9e5b4de0
 def _check_config(c: TrainConfig) -> None:
     "Raise where a setting makes no sense."
     allowed = {"schedule": ("cosine", "constant"), "precision": ("no", "bf16", "fp16")}
@@ -339,7 +347,7 @@ def _check_config(c: TrainConfig) -> None:
     if c.patience is not None and c.patience < 1:
         raise ValueError(f"TrainConfig: patience is {c.patience}; give a positive number of epochs, or None")
 
-# %% ../nbs/17_training.ipynb #e4c1356f
+# %% ../nbs/17_training.ipynb #ccce4774
 class Checkpoints:
     "The last checkpoints of a run: safetensors files with the rest as JSON in their header."
     def __init__(
@@ -389,7 +397,7 @@ def _write(path: Path, write: Callable) -> None:
     finally:
         part.unlink(missing_ok=True)
 
-# %% ../nbs/17_training.ipynb #6987e7b0
+# %% ../nbs/17_training.ipynb #8b7a95d8
 def check_folder(
     folder,          # where a run will write
     needed: int = 0, # bytes
@@ -408,7 +416,7 @@ def check_folder(
         raise ValueError(f"fit: {folder} has {free / 1e6:.0f} MB free, but weights and checkpoints take "
                          f"{needed / 1e6:.0f} MB; free some, keep fewer checkpoints, or name another folder")
 
-# %% ../nbs/17_training.ipynb #e02fb9d4
+# %% ../nbs/17_training.ipynb #38aeb951
 def evaluate(
     model: nn.Module,
     part,                       # len(part), part[indices] -> (x, y)
@@ -435,7 +443,7 @@ def evaluate(
     loss, weight = torch.stack(total).sum(0).tolist()
     return {"loss": loss / weight, **task.metrics(found)}
 
-# %% ../nbs/17_training.ipynb #83123e23
+# %% ../nbs/17_training.ipynb #e30bcbae
 def make_accelerator(
     config: TrainConfig | None = None,  # for its precision
     cpu: bool = False,                  # even where there is a GPU?
@@ -449,7 +457,7 @@ def make_accelerator(
         AcceleratorState._reset_state()         # or it refuses any precision but the first one of the process
     return Accelerator(mixed_precision=precision, cpu=cpu)
 
-# %% ../nbs/17_training.ipynb #5e169fee
+# %% ../nbs/17_training.ipynb #874bf8f3
 def _full(tensors: dict, prefix: str) -> dict:
     "Tensors under a prefix, each with memory of its own, as safetensors wants them."
     return {prefix + name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
@@ -488,7 +496,7 @@ def _take(tensors: dict, prefix: str) -> dict:
     "The tensors under a prefix, without it."
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
-# %% ../nbs/17_training.ipynb #8dc0fa42
+# %% ../nbs/17_training.ipynb #74ff2b49
 def _random_state(device: torch.device) -> Tensor:
     "States of the generators that dropout and augmentation draw from, (bytes,)."
     states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
@@ -509,7 +517,7 @@ def _own_random(seed: int, device: torch.device):
         torch.manual_seed(seed)
         yield
 
-# %% ../nbs/17_training.ipynb #d54f06f3
+# %% ../nbs/17_training.ipynb #358a0a23
 @dataclass
 class Result:
     "What a run came to."
@@ -523,7 +531,7 @@ class Result:
     def epochs(self) -> int:
         return len(self.history)
 
-# %% ../nbs/17_training.ipynb #3607b68c
+# %% ../nbs/17_training.ipynb #a70a283f
 class _Run:
     "What `fit` holds: model, optimizer and average on their devices, the state of the run, and its folder."
     def __init__(self, model, samples, task, config, folder, accelerator, keep, tensorboard, progress):
@@ -597,7 +605,7 @@ class _Run:
     def note(self, loss: Tensor, norm: Tensor) -> None:
         "One more update was made."
         self.step += 1
-        self.fresh.append(torch.stack([loss, torch.as_tensor(norm, device=loss.device)]).float())
+        self.fresh.append(torch.stack([loss, torch.as_tensor(norm).to(loss)]))
         if self.average:
             self.average.update(self.model)
         if self.bar is not None:
@@ -723,7 +731,7 @@ def _write_csv(path, head: Sequence, rows: Sequence) -> None:
         writer.writeheader()
         writer.writerows(rows)
 
-# %% ../nbs/17_training.ipynb #edbc9e2d
+# %% ../nbs/17_training.ipynb #e0746966
 def fit(
     model: nn.Module,
     train,                              # training part: len(train), train[indices] -> (x, y), train.to(device)
@@ -764,7 +772,7 @@ def fit(
     finally:
         run.close()
 
-# %% ../nbs/17_training.ipynb #4388c115
+# %% ../nbs/17_training.ipynb #95040d5c
 def _hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -800,7 +808,7 @@ def _multiply_adds(model: nn.Module, sample: Tensor) -> int:
     from hot_nbdev.cost import count
     return count(copy.deepcopy(model).to("meta"), torch.empty_like(sample, device="meta")).multiply_adds
 
-# %% ../nbs/17_training.ipynb #015408d6
+# %% ../nbs/17_training.ipynb #7da92620
 def row(
     task: Task,
     data: str,                  # name of the data
@@ -829,7 +837,7 @@ def row(
             "processes": int(os.environ.get("WORLD_SIZE", 1)), "hardware": _hardware(device), "python": python_version(),
             **{name: version(name).split("+")[0] for name in ("torch", "accelerate", "hot_nbdev")}, "commit": _commit()}
 
-# %% ../nbs/17_training.ipynb #5ce7104c
+# %% ../nbs/17_training.ipynb #7140f9f8
 def read_rows(path) -> list:        # of dicts of strings
     "The rows of a table; none if there is no such file."
     if not Path(path).exists():
