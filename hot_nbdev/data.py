@@ -7,7 +7,7 @@ __all__ = ['SERIES', 'VOLUMES', 'SCENES', 'Windows', 'Source', 'data_folder', 'f
            'load_series', 'split_rows', 'window_counts', 'Splits', 'Scaler', 'forecast_data', 'Items', 'volume_data',
            'volume_evaluator', 'random_flips', 'split_blocks', 'window_corners', 'Tiles', 'scene_data']
 
-# %% ../nbs/16_data.ipynb #44ea6c01
+# %% ../nbs/16_data.ipynb #ec11ae91
 import hashlib
 import os
 import sys
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# %% ../nbs/16_data.ipynb #2ba5f25d
+# %% ../nbs/16_data.ipynb #95c1d954
 class Windows:
     "All windows of a series: x is `lookback` rows, y the `horizon` rows after them."
 
@@ -45,7 +45,7 @@ class Windows:
     def to(self, device) -> "Windows":
         return type(self)(self.values.to(device), self.lookback, self.horizon)
 
-# %% ../nbs/16_data.ipynb #cb5a44ba
+# %% ../nbs/16_data.ipynb #82865e8f
 def _indices(part, indices) -> Tensor:
     "Parts are indexed by a batch of numbers; out of range is an error of torch."
     if not (isinstance(indices, Tensor) and indices.ndim == 1 and indices.dtype == torch.int64):
@@ -55,7 +55,7 @@ def _indices(part, indices) -> Tensor:
                         "came; one item is part[torch.tensor([i])]")
     return indices
 
-# %% ../nbs/16_data.ipynb #05bdbb68
+# %% ../nbs/16_data.ipynb #31ac7ff5
 class Source(NamedTuple):
     "An official file: where it comes from and what it should hold."
     file: str            # its name in the data folder
@@ -66,7 +66,7 @@ class Source(NamedTuple):
     license: str
     cite: str            # key of the book's list of references
 
-# %% ../nbs/16_data.ipynb #b7f84269
+# %% ../nbs/16_data.ipynb #1cc0d3e2
 _ETT, _RAW = "https://github.com/zhouhaoyi/ETDataset", "https://raw.githubusercontent.com"
 _TSL = "https://huggingface.co/datasets/thuml/Time-Series-Library"
 _LAI, _MED = "https://github.com/laiguokun/multivariate-time-series-data", "https://medmnist.com"
@@ -88,7 +88,7 @@ def _eo(file: str, folder: str, commit: str, shape: tuple, md5: str) -> Source:
     url = f"{_RAW}/sentinel-hub/eo-learn/{commit}/example_data/TestEOPatch/{folder}/{file}"
     return Source(f"sentinel2/eolearn_{file}", _EO, url, md5, shape, "MIT", "eolearn")
 
-# %% ../nbs/16_data.ipynb #f15804e5
+# %% ../nbs/16_data.ipynb #19cee3c6
 SERIES = {
     "ETTh1": _ett("ETTh1.csv", 17420, "8381763947c85f4be6ac456c508460d6"),
     "ETTh2": _ett("ETTh2.csv", 17420, "51a229a3fc13579dd939364fefe9c7ab"),
@@ -113,7 +113,7 @@ SCENES = {
     "ssl4eo_cdl": Source("ssl4eo_l_oli_cdl", _SSL, None, None, (264, 264), "CC0 1.0", "ssl4eol"),
 }
 
-# %% ../nbs/16_data.ipynb #e2984d62
+# %% ../nbs/16_data.ipynb #cfeec89c
 def data_folder(
     folder: str | Path | None = None,    # default: the environment variable HOT_DATA
 ) -> Path:                               # a folder that exists
@@ -136,7 +136,7 @@ def file_md5(path: str | Path) -> str:
             digest.update(piece)
     return digest.hexdigest()
 
-# %% ../nbs/16_data.ipynb #dcea34e2
+# %% ../nbs/16_data.ipynb #82387e82
 def _bar(name: str, done: int, total: int):
     "One line on stderr that is written over and over."
     size = f"{done / 1e6:.1f} MB"
@@ -144,7 +144,7 @@ def _bar(name: str, done: int, total: int):
         size = f"[{'#' * (30 * done // total):30}] {100 * done // total:3d}% of {total / 1e6:.1f} MB"
     sys.stderr.write(f"\r{name}: {size}")
 
-# %% ../nbs/16_data.ipynb #7f6e29d0
+# %% ../nbs/16_data.ipynb #639c771e
 def fetch(
     url: str,                        # what to download; …gz is unpacked if `path` does not end in .gz
     path: str | Path,                # where it should lie in the end; no such file may exist yet
@@ -181,7 +181,7 @@ def fetch(
             sys.stderr.write("\n")
     return path
 
-# %% ../nbs/16_data.ipynb #39c8700f
+# %% ../nbs/16_data.ipynb #2d79bccc
 def official_file(
     name: str,                            # what the file is called in messages
     source: Source,                       # its entry in the table
@@ -210,7 +210,7 @@ def official_file(
                          f"another version. Get it from {source.home}, or read it as it is by verify=False")
     return path
 
-# %% ../nbs/16_data.ipynb #ab189135
+# %% ../nbs/16_data.ipynb #03adcb76
 class Series(NamedTuple):
     "A multivariate series."
     values: Tensor                  # (T, N)
@@ -218,7 +218,7 @@ class Series(NamedTuple):
     names: list[str]                # N names of columns
     report: dict                    # what was found wrong, and whether it was mended
 
-# %% ../nbs/16_data.ipynb #3e1b395b
+# %% ../nbs/16_data.ipynb #8e59410c
 def _number(text: str) -> bool:
     try:
         float(text)
@@ -272,7 +272,7 @@ def _read_table(path: Path) -> tuple[list[str], np.ndarray | None, np.ndarray]:
         raise
     return names, dates, values
 
-# %% ../nbs/16_data.ipynb #bf7faf77
+# %% ../nbs/16_data.ipynb #e54bf03f
 _UNITS = {"W/m\ufffd": "W/m²", "\ufffdmol/m\ufffd/s": "µmol/m²/s"}      # in weather.csv
 
 
@@ -288,7 +288,7 @@ def _carry_forward(values: np.ndarray, bad: np.ndarray) -> np.ndarray:
     first = (~bad).argmax(0)
     return np.take_along_axis(values, np.maximum(np.maximum.accumulate(row), first), 0)
 
-# %% ../nbs/16_data.ipynb #3598fc29
+# %% ../nbs/16_data.ipynb #1fd63169
 def load_series(
     name: str | Path,                     # a name in SERIES, or the path of a file of one of the two layouts
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
@@ -333,7 +333,7 @@ def load_series(
             dates, values = dates[keep], values[keep]
     return Series(torch.from_numpy(values).to(dtype), dates, names, report)
 
-# %% ../nbs/16_data.ipynb #e0384707
+# %% ../nbs/16_data.ipynb #daa57e13
 def split_rows(
     n: int,                               # rows of the series
     split: str | Sequence[int] = "7:1:2", # or "ETTh", "ETTm": 12, 4, 4 months of 30 days; or three numbers
@@ -363,7 +363,7 @@ def window_counts(
     train, val, test = split_rows(n, split)
     return train - lookback - horizon + 1, val - horizon + 1, test - horizon + 1
 
-# %% ../nbs/16_data.ipynb #dab9bcb3
+# %% ../nbs/16_data.ipynb #0dc907fa
 class Splits(NamedTuple):
     "Three parts and what is known about them."
     train: object
@@ -390,7 +390,7 @@ class Scaler(NamedTuple):
     def inverse(self, z: Tensor) -> Tensor:
         return z * self.std.to(z) + self.mean.to(z)
 
-# %% ../nbs/16_data.ipynb #ed202fff
+# %% ../nbs/16_data.ipynb #9d1b927c
 def forecast_data(
     name: str | Path,                     # a name in SERIES, or a path
     lookback: int,                        # T, rows in x
@@ -420,7 +420,7 @@ def forecast_data(
                            "rows": (train, val, test), "counts": tuple(len(p) for p in parts),
                            "report": series.report})
 
-# %% ../nbs/16_data.ipynb #ceeb08bb
+# %% ../nbs/16_data.ipynb #9d2512b7
 class Items:
     "Items of one shape, kept as they are stored and scaled when they are drawn."
 
@@ -448,7 +448,7 @@ class Items:
                  for t in (self.images, self.labels, self.shift, self.scale)]
         return type(self)(*moved)
 
-# %% ../nbs/16_data.ipynb #d21a6b63
+# %% ../nbs/16_data.ipynb #32698663
 def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
     "medmnist's name, its own description of the data, and the file as an entry of the table."
     flag = str(name).removesuffix("mnist3d") + "mnist3d"
@@ -484,7 +484,7 @@ def _load_arrays(path: Path, names: Sequence[str], op: str) -> dict:
         raise ValueError(f"{op}: {name} in {path} cannot be read ({type(e).__name__}: {e}); the file is "
                          "cut off, damaged or pickled; get the official file again") from e
 
-# %% ../nbs/16_data.ipynb #e2b94d9d
+# %% ../nbs/16_data.ipynb #1ab564c3
 def volume_data(
     name: str,                            # organ, nodule, adrenal, fracture, vessel or synapse (or …mnist3d)
     size: int = 28,                       # 28 or 64 voxels a side
@@ -517,7 +517,7 @@ def volume_data(
              "class_counts": {s: torch.bincount(p.labels, minlength=len(classes)) for s, p in parts.items()}}
     return Splits(parts["train"], parts["val"], parts["test"], about)
 
-# %% ../nbs/16_data.ipynb #6e5e9055
+# %% ../nbs/16_data.ipynb #4af7ed31
 def volume_evaluator(
     name: str,                            # as in volume_data
     split: str = "test",                  # train, val or test
@@ -532,7 +532,7 @@ def volume_evaluator(
     from medmnist.evaluator import Evaluator
     return Evaluator(flag, split, size=size, root=str(path.parent))
 
-# %% ../nbs/16_data.ipynb #1773c976
+# %% ../nbs/16_data.ipynb #6faca0a0
 def random_flips(
     x: Tensor,                                  # (B, …)
     modes: Sequence[int] = (1, 2, 3),           # modes of x that may be turned around, counted from 0
@@ -550,7 +550,7 @@ def random_flips(
             y = torch.where(t.reshape(-1, *[1] * (y.ndim - 1)), y.flip(y_mode), y)
     return x if y is None else (x, y)
 
-# %% ../nbs/16_data.ipynb #53fa06d3
+# %% ../nbs/16_data.ipynb #d64cea65
 def split_blocks(
     labels: Tensor,                            # (H, W), int64, -1 where not labeled
     block: int,                                # side of a block, in pixels
@@ -585,7 +585,7 @@ def split_blocks(
         region[near & (region == 0)] = -1
     return region
 
-# %% ../nbs/16_data.ipynb #aa17c601
+# %% ../nbs/16_data.ipynb #1126cb89
 def window_corners(
     inside: Tensor,      # (H, W) bool, pixels that may be used
     size: int,           # side of a window
@@ -595,7 +595,7 @@ def window_corners(
     free = inside.unfold(0, size, stride).unfold(1, size, stride).flatten(2).all(-1)
     return free.nonzero() * stride
 
-# %% ../nbs/16_data.ipynb #8498a8fd
+# %% ../nbs/16_data.ipynb #e1ed4b0a
 class Tiles:
     "Square windows of one scene, at given corners."
 
@@ -620,7 +620,7 @@ class Tiles:
     def to(self, device) -> "Tiles":
         return type(self)(self.scene.to(device), self.labels.to(device), self.corners.to(device), self.size)
 
-# %% ../nbs/16_data.ipynb #d78de681
+# %% ../nbs/16_data.ipynb #2eb32025
 _PINES = ("alfalfa", "corn, no till", "corn, min till", "corn", "grass, pasture", "grass, trees",
           "grass, pasture, mowed", "hay, windrowed", "oats", "soybean, no till", "soybean, min till",
           "soybean, clean", "wheat", "woods", "buildings, grass, trees, drives", "stone, steel, towers")
@@ -668,7 +668,7 @@ def _load_scene(name, labels, folder, download, verify) -> tuple[Tensor, Tensor,
     known = known or {c: f"class {c}" for c in codes[codes > 0].unique().tolist()}
     return scene if scene.ndim == 3 else scene.permute(1, 2, 0, 3), codes, known, md5
 
-# %% ../nbs/16_data.ipynb #fc68a8a2
+# %% ../nbs/16_data.ipynb #fd214400
 def scene_data(
     name: str | Path,                       # indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy
     window: int | None = None,              # side of a window in pixels; default 16
@@ -710,7 +710,7 @@ def scene_data(
                            "classes": list(known.values()), "codes": list(known), "region": region,
                            "counts": tuple(map(len, parts)), "class_counts": counts})
 
-# %% ../nbs/16_data.ipynb #46321725
+# %% ../nbs/16_data.ipynb #529d1d29
 def _read_image(path: Path) -> np.ndarray:
     ".npy, or GeoTIFF where a reader is installed; bands last."
     if path.suffix == ".npy":
