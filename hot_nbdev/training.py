@@ -7,7 +7,7 @@ __all__ = ['batches', 'shares', 'Task', 'train_step', 'Forecasting', 'balanced_w
            'decay_groups', 'schedule', 'Average', 'TrainConfig', 'evaluate', 'Checkpoints', 'check_folder',
            'make_accelerator', 'Result', 'fit', 'row', 'read_rows', 'append_row']
 
-# %% ../nbs/17_training.ipynb #fdeea660
+# %% ../nbs/17_training.ipynb #809a94d0
 import csv
 import dataclasses
 import difflib
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# %% ../nbs/17_training.ipynb #443cbdd1
+# %% ../nbs/17_training.ipynb #9f4b8600
 def batches(
     samples: int,             # number of samples n
     size: int,                # samples behind one update
@@ -39,7 +39,7 @@ def batches(
     found = list(torch.randperm(samples, generator=chance).split(size))
     return found[:-1] if drop_last and len(found) > 1 and len(found[-1]) < size else found
 
-# %% ../nbs/17_training.ipynb #07da9bca
+# %% ../nbs/17_training.ipynb #e9d98406
 def shares(
     batch: Tensor,    # indices of the batch, (b,)
     rank: int = 0,    # number of this process
@@ -50,7 +50,7 @@ def shares(
     mine = batch[rank::world].tensor_split(min(pieces, -(-len(batch) // world)))
     return [(part, True) if len(part) else (batch[:1], False) for part in mine]
 
-# %% ../nbs/17_training.ipynb #a5dad156
+# %% ../nbs/17_training.ipynb #1ce1ccfe
 class Task:
     "What the loss and the metrics of a model are."
     name: str           # of the task
@@ -73,7 +73,7 @@ class Task:
         "The metrics, from what was collected of all batches."
         raise NotImplementedError
 
-# %% ../nbs/17_training.ipynb #22e8cea3
+# %% ../nbs/17_training.ipynb #d46e5ce7
 def train_step(
     model: nn.Module,
     optimizer,                  # AdamW, as `accelerator.prepare` gives it back
@@ -95,7 +95,7 @@ def train_step(
     optimizer.zero_grad()
     return total, norm
 
-# %% ../nbs/17_training.ipynb #6da624d9
+# %% ../nbs/17_training.ipynb #1e238417
 def _wide(t: Tensor) -> Tensor:
     "At least float32, for what comes out of mixed precision."
     return t.to(torch.promote_types(t.dtype, torch.float32))
@@ -122,7 +122,7 @@ class Forecasting(Task):
         square, absolute, ratio, n = torch.stack(found).sum(0).tolist()
         return {"mse": square / n, "mae": absolute / n, "smape": ratio / n}
 
-# %% ../nbs/17_training.ipynb #ce9aa008
+# %% ../nbs/17_training.ipynb #f9d14089
 def balanced_weights(
     target: Tensor,    # labels, any shape, int64
     classes: int,      # number of classes C
@@ -147,7 +147,7 @@ def _label_weight(target, weights, ignore):
         return torch.tensor(float(kept.numel()), device=kept.device)
     return weights.to(kept.device)[kept].sum()
 
-# %% ../nbs/17_training.ipynb #8febbc70
+# %% ../nbs/17_training.ipynb #9a6e5431
 def _auc_acc(target, scores, kind):
     "AUC and accuracy as MedMNIST defines them; by its own functions where they are installed."
     try:
@@ -191,7 +191,12 @@ class Classification(Task):
         auc, acc = _auc_acc(target, found[:, 1:], "binary-class" if self.classes == 2 else "multi-class")
         return {"auc": float(auc), "acc": float(acc)}
 
-# %% ../nbs/17_training.ipynb #9d9dd74f
+# %% ../nbs/17_training.ipynb #30a645f0
+def _fewer(output: Tensor, target: Tensor) -> Tensor:
+    "Scores, averaged over the first modes where labels lack them, such as the dates of one place."
+    return output.mean(list(range(1, output.ndim - target.ndim))) if output.ndim > target.ndim + 1 else output
+
+
 class Segmentation(Task):
     "Cross entropy over the classes of each position; accuracy, mean intersection over union, F1."
     name, best = "segmentation", "max"
@@ -206,14 +211,14 @@ class Segmentation(Task):
         self.classes, self.class_weights, self.ignore, self.criterion = classes, class_weights, ignore, criterion
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        return _cross_entropy(output, target, self.class_weights, self.ignore)
+        return _cross_entropy(_fewer(output, target), target, self.class_weights, self.ignore)
 
     def weight(self, target: Tensor) -> Tensor:
         return _label_weight(target, self.class_weights, self.ignore)
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (classes, classes): label, prediction
         kept = target != self.ignore
-        pairs = target[kept] * self.classes + output.argmax(-1)[kept]
+        pairs = target[kept] * self.classes + _fewer(output, target).argmax(-1)[kept]
         return torch.bincount(pairs, minlength=self.classes ** 2).reshape(self.classes, self.classes).cpu()
 
     def metrics(self, found: list) -> dict:
@@ -228,7 +233,7 @@ class Segmentation(Task):
                 "iou_by_class": dict(zip(map(str, there), iou.tolist())),
                 "f1_by_class": dict(zip(map(str, there), f1.tolist()))}
 
-# %% ../nbs/17_training.ipynb #667125ee
+# %% ../nbs/17_training.ipynb #5d746fd5
 def decay_groups(
     model: nn.Module,
     weight_decay: float = 0.01,
@@ -241,7 +246,7 @@ def decay_groups(
     return [{"params": [p for name, p in named if not free(name, p)], "weight_decay": weight_decay},
             {"params": [p for name, p in named if free(name, p)], "weight_decay": 0.0}]
 
-# %% ../nbs/17_training.ipynb #764fdb7e
+# %% ../nbs/17_training.ipynb #b5193a02
 def schedule(
     step: int,               # updates made so far, t
     steps: int,              # updates of the whole run, T
@@ -253,7 +258,7 @@ def schedule(
         return (step + 1) / (warmup + 1)
     return 1.0 if kind == "constant" else (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
 
-# %% ../nbs/17_training.ipynb #ab587fd3
+# %% ../nbs/17_training.ipynb #6e4eb84b
 class Average:
     "Running average of the weights of a model: their mean so far, later an exponential average."
     def __init__(
@@ -287,7 +292,7 @@ class Average:
             p.copy_(self.values[name])
             self.values[name].copy_(kept)
 
-# %% ../nbs/17_training.ipynb #c9c889f1
+# %% ../nbs/17_training.ipynb #a65f0dfd
 @dataclass(frozen=True)
 class TrainConfig:
     "Settings of a run, everything that its numbers depend on beside model and data."
@@ -329,7 +334,7 @@ class TrainConfig:
     def load(cls, path) -> "TrainConfig":
         return cls.from_dict(json.loads(Path(path).read_text()))
 
-# %% ../nbs/17_training.ipynb #811951f2
+# %% ../nbs/17_training.ipynb #f1c3bd83
 def _check_config(c: TrainConfig) -> None:
     "Raise where a setting makes no sense."
     allowed = {"schedule": ("cosine", "constant"), "precision": ("no", "bf16", "fp16")}
@@ -347,7 +352,7 @@ def _check_config(c: TrainConfig) -> None:
     if c.patience is not None and c.patience < 1:
         raise ValueError(f"TrainConfig: patience is {c.patience}; give a positive number of epochs, or None")
 
-# %% ../nbs/17_training.ipynb #aa4c7882
+# %% ../nbs/17_training.ipynb #ed136872
 def evaluate(
     model: nn.Module,
     part,                       # len(part), part[indices] -> (x, y)
@@ -374,7 +379,7 @@ def evaluate(
     loss, weight = torch.stack(total).sum(0).tolist()
     return {"loss": loss / weight, **task.metrics(found)}
 
-# %% ../nbs/17_training.ipynb #22707244
+# %% ../nbs/17_training.ipynb #9e0a39cf
 class Checkpoints:
     "The last checkpoints of a run: safetensors files with the rest as JSON in their header."
     def __init__(
@@ -424,7 +429,7 @@ def _write(path: Path, write: Callable) -> None:
     finally:
         part.unlink(missing_ok=True)
 
-# %% ../nbs/17_training.ipynb #35f99c53
+# %% ../nbs/17_training.ipynb #ffea04eb
 def check_folder(
     folder,          # where a run will write
     needed: int = 0, # bytes
@@ -443,7 +448,7 @@ def check_folder(
         raise ValueError(f"fit: {folder} has {free / 1e6:.0f} MB free, but weights and checkpoints take "
                          f"{needed / 1e6:.0f} MB; free some, keep fewer checkpoints, or name another folder")
 
-# %% ../nbs/17_training.ipynb #4ed50b59
+# %% ../nbs/17_training.ipynb #f59d2acd
 def make_accelerator(
     config: TrainConfig | None = None,  # for its precision
     cpu: bool = False,                  # even where there is a GPU?
@@ -457,7 +462,7 @@ def make_accelerator(
         AcceleratorState._reset_state()         # or it refuses any precision but the first one of the process
     return Accelerator(mixed_precision=precision, cpu=cpu)
 
-# %% ../nbs/17_training.ipynb #4eb80499
+# %% ../nbs/17_training.ipynb #ac796d43
 def _full(tensors: dict, prefix: str) -> dict:
     "Tensors under a prefix, each with memory of its own, as safetensors wants them."
     return {prefix + name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
@@ -496,7 +501,7 @@ def _take(tensors: dict, prefix: str) -> dict:
     "The tensors under a prefix, without it."
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
-# %% ../nbs/17_training.ipynb #1ade46df
+# %% ../nbs/17_training.ipynb #7a1f5d9b
 def _random_state(device: torch.device) -> Tensor:
     "States of the generators that dropout and augmentation draw from, (bytes,)."
     states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
@@ -517,7 +522,7 @@ def _own_random(seed: int, device: torch.device):
         torch.manual_seed(seed)
         yield
 
-# %% ../nbs/17_training.ipynb #900abb9b
+# %% ../nbs/17_training.ipynb #74f9d9bc
 @dataclass
 class Result:
     "What a run came to."
@@ -531,7 +536,7 @@ class Result:
     def epochs(self) -> int:
         return len(self.history)
 
-# %% ../nbs/17_training.ipynb #dc140bcf
+# %% ../nbs/17_training.ipynb #b3010ff6
 class _Run:
     "What `fit` holds: model, optimizer and average on their devices, the state of the run, and its folder."
     def __init__(self, model, samples, task, config, folder, accelerator, keep, tensorboard, progress):
@@ -731,7 +736,7 @@ def _write_csv(path, head: Sequence, rows: Sequence) -> None:
         writer.writeheader()
         writer.writerows(rows)
 
-# %% ../nbs/17_training.ipynb #9adbb4c1
+# %% ../nbs/17_training.ipynb #623100c5
 def fit(
     model: nn.Module,
     train,                              # training part: len(train), train[indices] -> (x, y), train.to(device)
@@ -772,7 +777,7 @@ def fit(
     finally:
         run.close()
 
-# %% ../nbs/17_training.ipynb #a02980ff
+# %% ../nbs/17_training.ipynb #e42b2aea
 def _hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -808,7 +813,7 @@ def _multiply_adds(model: nn.Module, sample: Tensor) -> int:
     from hot_nbdev.cost import count
     return count(copy.deepcopy(model).to("meta"), torch.empty_like(sample, device="meta")).multiply_adds
 
-# %% ../nbs/17_training.ipynb #f33cae97
+# %% ../nbs/17_training.ipynb #54eb0b83
 def row(
     task: Task,
     data: str,                  # name of the data
@@ -837,7 +842,7 @@ def row(
             "processes": int(os.environ.get("WORLD_SIZE", 1)), "hardware": _hardware(device), "python": python_version(),
             **{name: version(name).split("+")[0] for name in ("torch", "accelerate", "hot_nbdev")}, "commit": _commit()}
 
-# %% ../nbs/17_training.ipynb #21c1334f
+# %% ../nbs/17_training.ipynb #61cd5681
 def read_rows(path) -> list:        # of dicts of strings
     "The rows of a table; none if there is no such file."
     if not Path(path).exists():
