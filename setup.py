@@ -30,7 +30,10 @@ setup(
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
     extras_require=extras,
-    # how nbdev links `names` in the text to their documentation
-    entry_points={"nbdev": [f"{cfg['lib_name']}={cfg['lib_name']}._modidx:d"]},
+    entry_points={
+        "console_scripts": cfg["console_scripts"].split(),
+        # how nbdev links `names` in the text to their documentation
+        "nbdev": [f"{cfg['lib_name']}={cfg['lib_name']}._modidx:d"],
+    },
     zip_safe=False,
 )
