@@ -8,7 +8,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
 CHAPTERS = sorted(NBS.glob("[0-9][0-9]_*.ipynb"))
-REFERENCE = [NBS / "commands.ipynb"]    # pages that export and test, and are no chapters: no number, no exercises
+REFERENCE = [NBS / "commands.ipynb"]    # pages that export and test without being chapters
 
 
 def options(cell):
