@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['hot_forecast', 'hot_classify', 'hot_segment', 'hot_predict', 'hot_reproduce']
 
-# %% ../nbs/commands.ipynb #aebbff00
+# %% ../nbs/commands.ipynb #75aa5a5c
 import argparse
 import dataclasses
 import difflib
@@ -32,7 +32,7 @@ from hot_nbdev.transformer import (
     load_model,
 )
 
-# %% ../nbs/commands.ipynb #f5bb713a
+# %% ../nbs/commands.ipynb #e98f2586
 def _or_none(kind: Callable) -> Callable:
     "A reader of numbers that also takes the word none."
     def read(text):
@@ -77,7 +77,7 @@ class _Option:
             raise ValueError(f"{self.name} is {value!r}; choose one of {self.choices}")
         return value
 
-# %% ../nbs/commands.ipynb #6cd5818f
+# %% ../nbs/commands.ipynb #8a63e9ec
 _PLACES = [
     _Option("data_dir", None, "folder of the official files; default: the environment variable HOT_DATA", place=True),
     _Option("out", None, "folder of the run; default: a name of its own in runs/", place=True),
@@ -128,7 +128,7 @@ def _model_options(depth: int, patch: int) -> list:
         _Option("ff", "gelu", "feed-forward network; code of the second paper: swiglu", choices=("gelu", "swiglu")),
         _Option("model_option", [], "any further setting of the model as name=JSON, such as ff_hidden=512", many=True)]
 
-# %% ../nbs/commands.ipynb #7c36d0cd
+# %% ../nbs/commands.ipynb #c101cec0
 _DATA = _Option("data", None, "name of the data, or a path")
 _POOL = ("mean", "flatten")
 
@@ -159,7 +159,7 @@ def _segment_options() -> list:
             _Option("criterion", "accuracy", "chooses the best epoch", choices=("accuracy", "miou", "f1")),
             *_model_options(6, 2)]
 
-# %% ../nbs/commands.ipynb #5251a909
+# %% ../nbs/commands.ipynb #94877e69
 def _read_settings(path) -> dict:
     "Settings from a JSON or TOML file."
     path = Path(path)
@@ -190,7 +190,7 @@ def _complete(options: Sequence, given: dict, where: str) -> dict:
                              f"{difflib.get_close_matches(name, known, 1, 0)[0]!r}?")
     return {name: option.check(given[name]) if name in given else option.default for name, option in known.items()}
 
-# %% ../nbs/commands.ipynb #e823c00d
+# %% ../nbs/commands.ipynb #321e8d14
 def _parts(kind: str, s: dict):
     "The data of a run, in three parts."
     common = dict(folder=s["data_dir"], download=s["download"])
@@ -227,7 +227,7 @@ def _model_config(kind: str, s: dict, sizes: Sequence[int], channels: int, class
     kinds = {"forecast": ForecasterConfig, "classify": ClassifierConfig, "segment": SegmenterConfig}
     return kinds[kind].from_dict({**more, **settings})
 
-# %% ../nbs/commands.ipynb #06d8b52d
+# %% ../nbs/commands.ipynb #407e20af
 _MODELS = {"forecast": HOTForecaster, "classify": HOTClassifier, "segment": HOTSegmenter}
 
 
@@ -276,7 +276,7 @@ def _describe(kind: str, s: dict, parts) -> dict:
         found["window"] = parts.test[torch.tensor([0])][1].shape[-1]
     return found
 
-# %% ../nbs/commands.ipynb #3b063ec4
+# %% ../nbs/commands.ipynb #4133151c
 def _md5(kind: str, s: dict, parts) -> str:
     "Checksum of the data: the official one, that of a file given by its path, or the package that carries them."
     if parts.about.get("md5"):
@@ -321,7 +321,8 @@ def _train(kind: str, s: dict) -> list:
             training.append_row(table, row)
         rows.append(row)
         if accelerator.is_main_process:
-            numbers = ", ".join(f"{key.removeprefix('test_')} {value:.4f}" for key, value in row.items() if key[:5] == "test_")
+            numbers = ", ".join(f"{key.removeprefix('test_')} {value:.4f}" for key, value in row.items()
+                                if key[:5] == "test_" and isinstance(value, float))
             print(f"{name}{f', horizon {horizon}' if horizon else ''}: {numbers} on the test part "
                   f"(epoch {result.best['epoch']} of {result.epochs}, {result.seconds:.0f} s); {table}, {folder}")
     return rows
@@ -330,7 +331,7 @@ def _train(kind: str, s: dict) -> list:
 _OPTIONS = {kind: lambda own=own: [*own(), *_training_options(), *_PLACES] for kind, own in
             {"forecast": _forecast_options, "classify": _classify_options, "segment": _segment_options}.items()}
 
-# %% ../nbs/commands.ipynb #fe5b4a82
+# %% ../nbs/commands.ipynb #4d09e602
 def _parser(name: str, about: str, examples: str, options: Sequence = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(name, description=about, epilog="examples:\n" + examples, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -370,7 +371,7 @@ def _command(kind: str, about: str, examples: str, argv):
         _train(kind, s)
     _guarded(parser, work)
 
-# %% ../nbs/commands.ipynb #d954d975
+# %% ../nbs/commands.ipynb #07ab5ddc
 def hot_forecast(argv: Sequence[str] | None = None) -> None:
     "Train a forecaster on a series and add a row to results/forecast.csv."
     _command("forecast", hot_forecast.__doc__, f"""  hot_forecast --data exchange_rate --horizon 96 --epochs 10
@@ -399,7 +400,7 @@ def hot_segment(argv: Sequence[str] | None = None) -> None:
 
 data: indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy file with --labels""", argv)
 
-# %% ../nbs/commands.ipynb #ad8d1676
+# %% ../nbs/commands.ipynb #a6a5f5f6
 def _predict_forecast(model, about, path, out) -> list:
     "A row for each step ahead, in the units of the file."
     series = sources.load_series(path, mend=True)
@@ -485,7 +486,7 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
         print(*found)
     _guarded(parser, work)
 
-# %% ../nbs/commands.ipynb #367ef171
+# %% ../nbs/commands.ipynb #5deb1fbb
 _ECL = {"ECL": "electricity", "Weather": "weather", "Traffic": "traffic", "Solar": "solar"}
 _FIVE = {"Organ": "organ", "Nodule": "nodule", "Fracture": "fracture", "Adrenal": "adrenal", "Vessel": "vessel"}
 _HOT2 = {"HOT (product)": dict(attention="hot2", combine="product"), "HOT (sum)": dict(attention="hot2", combine="sum")}
@@ -527,7 +528,7 @@ def _runs(table: str, rows=None, data=None, seeds=(0,), more: dict | None = None
                                    {"data": value, "seed": seed, **own, **extra, **(more or {})}) for seed in seeds]
     return found
 
-# %% ../nbs/commands.ipynb #7cbb1533
+# %% ../nbs/commands.ipynb #d5c49f5f
 def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     "Run what a table of the papers shows. Runs whose rows are in results/ are skipped, stopped ones go on."
     parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables

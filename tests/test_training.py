@@ -147,6 +147,16 @@ def test_the_folder_holds_the_best_model_and_the_last_checkpoints(tmp_path):
     assert float(rows[-1]["train_loss"]) == result.history[-1]["train_loss"]
 
 
+def test_a_bar_and_tensorboard_on_request(tmp_path, capsys):
+    pytest.importorskip("tensorboard", reason="logs for TensorBoard need it: pip install 'hot_nbdev[train]'")
+    run(tmp_path / "quiet")
+    assert capsys.readouterr() == ("", "")
+    run(tmp_path / "loud", progress=True, tensorboard=True)
+    said = capsys.readouterr()
+    assert said.out == "" and "9/9" in said.err and "loss=" in said.err and "rate=" in said.err
+    assert list((tmp_path / "loud" / "tensorboard").glob("events*"))
+
+
 def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
     torch.manual_seed(3)
     want = torch.rand(2)
