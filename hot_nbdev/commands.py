@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['hot_forecast', 'hot_classify', 'hot_segment', 'hot_predict', 'hot_reproduce']
 
-# %% ../nbs/commands.ipynb #75aa5a5c
+# %% ../nbs/commands.ipynb #5ef6ec31
 import argparse
 import dataclasses
 import difflib
@@ -32,7 +32,7 @@ from hot_nbdev.transformer import (
     load_model,
 )
 
-# %% ../nbs/commands.ipynb #e98f2586
+# %% ../nbs/commands.ipynb #5034db69
 def _or_none(kind: Callable) -> Callable:
     "A reader of numbers that also takes the word none."
     def read(text):
@@ -77,7 +77,7 @@ class _Option:
             raise ValueError(f"{self.name} is {value!r}; choose one of {self.choices}")
         return value
 
-# %% ../nbs/commands.ipynb #8a63e9ec
+# %% ../nbs/commands.ipynb #241fb201
 _PLACES = [
     _Option("data_dir", None, "folder of the official files; default: the environment variable HOT_DATA", place=True),
     _Option("out", None, "folder of the run; default: a name of its own in runs/", place=True),
@@ -128,7 +128,7 @@ def _model_options(depth: int, patch: int) -> list:
         _Option("ff", "gelu", "feed-forward network; code of the second paper: swiglu", choices=("gelu", "swiglu")),
         _Option("model_option", [], "any further setting of the model as name=JSON, such as ff_hidden=512", many=True)]
 
-# %% ../nbs/commands.ipynb #c101cec0
+# %% ../nbs/commands.ipynb #c1c311df
 _DATA = _Option("data", None, "name of the data, or a path")
 _POOL = ("mean", "flatten")
 
@@ -159,7 +159,7 @@ def _segment_options() -> list:
             _Option("criterion", "accuracy", "chooses the best epoch", choices=("accuracy", "miou", "f1")),
             *_model_options(6, 2)]
 
-# %% ../nbs/commands.ipynb #94877e69
+# %% ../nbs/commands.ipynb #215168e0
 def _read_settings(path) -> dict:
     "Settings from a JSON or TOML file."
     path = Path(path)
@@ -190,7 +190,7 @@ def _complete(options: Sequence, given: dict, where: str) -> dict:
                              f"{difflib.get_close_matches(name, known, 1, 0)[0]!r}?")
     return {name: option.check(given[name]) if name in given else option.default for name, option in known.items()}
 
-# %% ../nbs/commands.ipynb #321e8d14
+# %% ../nbs/commands.ipynb #4d2dd981
 def _parts(kind: str, s: dict):
     "The data of a run, in three parts."
     common = dict(folder=s["data_dir"], download=s["download"])
@@ -227,7 +227,7 @@ def _model_config(kind: str, s: dict, sizes: Sequence[int], channels: int, class
     kinds = {"forecast": ForecasterConfig, "classify": ClassifierConfig, "segment": SegmenterConfig}
     return kinds[kind].from_dict({**more, **settings})
 
-# %% ../nbs/commands.ipynb #407e20af
+# %% ../nbs/commands.ipynb #e6514ec2
 _MODELS = {"forecast": HOTForecaster, "classify": HOTClassifier, "segment": HOTSegmenter}
 
 
@@ -276,7 +276,7 @@ def _describe(kind: str, s: dict, parts) -> dict:
         found["window"] = parts.test[torch.tensor([0])][1].shape[-1]
     return found
 
-# %% ../nbs/commands.ipynb #4133151c
+# %% ../nbs/commands.ipynb #d1d2f4b0
 def _md5(kind: str, s: dict, parts) -> str:
     "Checksum of the data: the official one, that of a file given by its path, or the package that carries them."
     if parts.about.get("md5"):
@@ -331,7 +331,7 @@ def _train(kind: str, s: dict) -> list:
 _OPTIONS = {kind: lambda own=own: [*own(), *_training_options(), *_PLACES] for kind, own in
             {"forecast": _forecast_options, "classify": _classify_options, "segment": _segment_options}.items()}
 
-# %% ../nbs/commands.ipynb #4d09e602
+# %% ../nbs/commands.ipynb #f895cbf2
 def _parser(name: str, about: str, examples: str, options: Sequence = ()) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(name, description=about, epilog="examples:\n" + examples, allow_abbrev=False,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -371,7 +371,7 @@ def _command(kind: str, about: str, examples: str, argv):
         _train(kind, s)
     _guarded(parser, work)
 
-# %% ../nbs/commands.ipynb #07ab5ddc
+# %% ../nbs/commands.ipynb #63dd022a
 def hot_forecast(argv: Sequence[str] | None = None) -> None:
     "Train a forecaster on a series and add a row to results/forecast.csv."
     _command("forecast", hot_forecast.__doc__, f"""  hot_forecast --data exchange_rate --horizon 96 --epochs 10
@@ -400,7 +400,7 @@ def hot_segment(argv: Sequence[str] | None = None) -> None:
 
 data: indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy file with --labels""", argv)
 
-# %% ../nbs/commands.ipynb #a6a5f5f6
+# %% ../nbs/commands.ipynb #37aecb35
 def _predict_forecast(model, about, path, out) -> list:
     "A row for each step ahead, in the units of the file."
     series = sources.load_series(path, mend=True)
@@ -486,7 +486,7 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
         print(*found)
     _guarded(parser, work)
 
-# %% ../nbs/commands.ipynb #5deb1fbb
+# %% ../nbs/commands.ipynb #31801be8
 _ECL = {"ECL": "electricity", "Weather": "weather", "Traffic": "traffic", "Solar": "solar"}
 _FIVE = {"Organ": "organ", "Nodule": "nodule", "Fracture": "fracture", "Adrenal": "adrenal", "Vessel": "vessel"}
 _HOT2 = {"HOT (product)": dict(attention="hot2", combine="product"), "HOT (sum)": dict(attention="hot2", combine="sum")}
@@ -528,7 +528,7 @@ def _runs(table: str, rows=None, data=None, seeds=(0,), more: dict | None = None
                                    {"data": value, "seed": seed, **own, **extra, **(more or {})}) for seed in seeds]
     return found
 
-# %% ../nbs/commands.ipynb #d5c49f5f
+# %% ../nbs/commands.ipynb #0fdc47fc
 def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     "Run what a table of the papers shows. Runs whose rows are in results/ are skipped, stopped ones go on."
     parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables

@@ -7,7 +7,7 @@ __all__ = ['batches', 'shares', 'Task', 'train_step', 'Forecasting', 'balanced_w
            'decay_groups', 'schedule', 'Average', 'TrainConfig', 'evaluate', 'Checkpoints', 'check_folder',
            'make_accelerator', 'Result', 'fit', 'row', 'read_rows', 'append_row']
 
-# %% ../nbs/17_training.ipynb #4dda1856
+# %% ../nbs/17_training.ipynb #dc0fe55a
 import csv
 import dataclasses
 import difflib
@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# %% ../nbs/17_training.ipynb #688aedc1
+# %% ../nbs/17_training.ipynb #79f7459a
 def batches(
     samples: int,             # number of samples n
     size: int,                # samples behind one update
@@ -39,7 +39,7 @@ def batches(
     found = list(torch.randperm(samples, generator=chance).split(size))
     return found[:-1] if drop_last and len(found) > 1 and len(found[-1]) < size else found
 
-# %% ../nbs/17_training.ipynb #83d3b72b
+# %% ../nbs/17_training.ipynb #2e4cb08f
 def shares(
     batch: Tensor,    # indices of the batch, (b,)
     rank: int = 0,    # number of this process
@@ -50,7 +50,7 @@ def shares(
     mine = batch[rank::world].tensor_split(min(pieces, -(-len(batch) // world)))
     return [(part, True) if len(part) else (batch[:1], False) for part in mine]
 
-# %% ../nbs/17_training.ipynb #752f0390
+# %% ../nbs/17_training.ipynb #9bbe8b97
 class Task:
     "What the loss and the metrics of a model are."
     name: str           # of the task
@@ -73,7 +73,7 @@ class Task:
         "The metrics, from what was collected of all batches."
         raise NotImplementedError
 
-# %% ../nbs/17_training.ipynb #b0a32910
+# %% ../nbs/17_training.ipynb #22b3ff97
 def train_step(
     model: nn.Module,
     optimizer,                  # AdamW, as `accelerator.prepare` gives it back
@@ -95,7 +95,7 @@ def train_step(
     optimizer.zero_grad()
     return total, norm
 
-# %% ../nbs/17_training.ipynb #b52056af
+# %% ../nbs/17_training.ipynb #c9c3c7a5
 def _wide(t: Tensor) -> Tensor:
     "At least float32, for what comes out of mixed precision."
     return t.to(torch.promote_types(t.dtype, torch.float32))
@@ -122,7 +122,7 @@ class Forecasting(Task):
         square, absolute, ratio, n = torch.stack(found).sum(0).tolist()
         return {"mse": square / n, "mae": absolute / n, "smape": ratio / n}
 
-# %% ../nbs/17_training.ipynb #42c45d12
+# %% ../nbs/17_training.ipynb #19f9c7a3
 def balanced_weights(
     target: Tensor,    # labels, any shape, int64
     classes: int,      # number of classes C
@@ -147,7 +147,7 @@ def _label_weight(target, weights, ignore):
         return torch.tensor(float(kept.numel()), device=kept.device)
     return weights.to(kept.device)[kept].sum()
 
-# %% ../nbs/17_training.ipynb #4443146a
+# %% ../nbs/17_training.ipynb #63ab355a
 def _auc_acc(target, scores, kind):
     "AUC and accuracy as MedMNIST defines them; by its own functions where they are installed."
     try:
@@ -191,7 +191,7 @@ class Classification(Task):
         auc, acc = _auc_acc(target, found[:, 1:], "binary-class" if self.classes == 2 else "multi-class")
         return {"auc": float(auc), "acc": float(acc)}
 
-# %% ../nbs/17_training.ipynb #9990f566
+# %% ../nbs/17_training.ipynb #5a44e425
 def _fewer(output: Tensor, target: Tensor) -> Tensor:
     "Scores, averaged over the first modes where labels lack them, such as the dates of one place."
     return output.mean(list(range(1, output.ndim - target.ndim))) if output.ndim > target.ndim + 1 else output
@@ -233,7 +233,7 @@ class Segmentation(Task):
                 "iou_by_class": dict(zip(map(str, there), iou.tolist())),
                 "f1_by_class": dict(zip(map(str, there), f1.tolist()))}
 
-# %% ../nbs/17_training.ipynb #7806b87f
+# %% ../nbs/17_training.ipynb #ac6836c0
 def decay_groups(
     model: nn.Module,
     weight_decay: float = 0.01,
@@ -246,7 +246,7 @@ def decay_groups(
     return [{"params": [p for name, p in named if not free(name, p)], "weight_decay": weight_decay},
             {"params": [p for name, p in named if free(name, p)], "weight_decay": 0.0}]
 
-# %% ../nbs/17_training.ipynb #fb319c34
+# %% ../nbs/17_training.ipynb #3db33814
 def schedule(
     step: int,               # updates made so far, t
     steps: int,              # updates of the whole run, T
@@ -258,7 +258,7 @@ def schedule(
         return (step + 1) / (warmup + 1)
     return 1.0 if kind == "constant" else (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
 
-# %% ../nbs/17_training.ipynb #18a912a3
+# %% ../nbs/17_training.ipynb #33266e72
 class Average:
     "Running average of the weights of a model: their mean so far, later an exponential average."
     def __init__(
@@ -292,7 +292,7 @@ class Average:
             p.copy_(self.values[name])
             self.values[name].copy_(kept)
 
-# %% ../nbs/17_training.ipynb #d8d2c04d
+# %% ../nbs/17_training.ipynb #a4b33189
 @dataclass(frozen=True)
 class TrainConfig:
     "Settings of a run, everything that its numbers depend on beside model and data."
@@ -334,7 +334,7 @@ class TrainConfig:
     def load(cls, path) -> "TrainConfig":
         return cls.from_dict(json.loads(Path(path).read_text()))
 
-# %% ../nbs/17_training.ipynb #de8c5109
+# %% ../nbs/17_training.ipynb #977eb952
 def _check_config(c: TrainConfig) -> None:
     "Raise where a setting makes no sense."
     allowed = {"schedule": ("cosine", "constant"), "precision": ("no", "bf16", "fp16")}
@@ -352,7 +352,7 @@ def _check_config(c: TrainConfig) -> None:
     if c.patience is not None and c.patience < 1:
         raise ValueError(f"TrainConfig: patience is {c.patience}; give a positive number of epochs, or None")
 
-# %% ../nbs/17_training.ipynb #e8738e2c
+# %% ../nbs/17_training.ipynb #45bb7bfd
 def evaluate(
     model: nn.Module,
     part,                       # len(part), part[indices] -> (x, y)
@@ -379,7 +379,7 @@ def evaluate(
     loss, weight = torch.stack(total).sum(0).tolist()
     return {"loss": loss / weight, **task.metrics(found)}
 
-# %% ../nbs/17_training.ipynb #7006bc2c
+# %% ../nbs/17_training.ipynb #c002313e
 class Checkpoints:
     "The last checkpoints of a run: safetensors files with the rest as JSON in their header."
     def __init__(
@@ -429,7 +429,7 @@ def _write(path: Path, write: Callable) -> None:
     finally:
         part.unlink(missing_ok=True)
 
-# %% ../nbs/17_training.ipynb #e1a3ec33
+# %% ../nbs/17_training.ipynb #c332c405
 def check_folder(
     folder,          # where a run will write
     needed: int = 0, # bytes
@@ -448,7 +448,7 @@ def check_folder(
         raise ValueError(f"fit: {folder} has {free / 1e6:.0f} MB free, but weights and checkpoints take "
                          f"{needed / 1e6:.0f} MB; free some, keep fewer checkpoints, or name another folder")
 
-# %% ../nbs/17_training.ipynb #2838d390
+# %% ../nbs/17_training.ipynb #366dc06c
 def make_accelerator(
     config: TrainConfig | None = None,  # for its precision
     cpu: bool = False,                  # even where there is a GPU?
@@ -462,7 +462,7 @@ def make_accelerator(
         AcceleratorState._reset_state()         # or it refuses any precision but the first one of the process
     return Accelerator(mixed_precision=precision, cpu=cpu)
 
-# %% ../nbs/17_training.ipynb #1104ecc0
+# %% ../nbs/17_training.ipynb #7abed48b
 def _full(tensors: dict, prefix: str) -> dict:
     "Tensors under a prefix, each with memory of its own, as safetensors wants them."
     return {prefix + name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
@@ -501,7 +501,7 @@ def _take(tensors: dict, prefix: str) -> dict:
     "The tensors under a prefix, without it."
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
-# %% ../nbs/17_training.ipynb #ce472232
+# %% ../nbs/17_training.ipynb #8d9252f5
 def _random_state(device: torch.device) -> Tensor:
     "States of the generators that dropout and augmentation draw from, (bytes,)."
     states = [torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])
@@ -522,7 +522,7 @@ def _own_random(seed: int, device: torch.device):
         torch.manual_seed(seed)
         yield
 
-# %% ../nbs/17_training.ipynb #ddc91731
+# %% ../nbs/17_training.ipynb #e58ac1da
 @dataclass
 class Result:
     "What a run came to."
@@ -536,7 +536,7 @@ class Result:
     def epochs(self) -> int:
         return len(self.history)
 
-# %% ../nbs/17_training.ipynb #b4c0e3e7
+# %% ../nbs/17_training.ipynb #c737bb6d
 class _Run:
     "What `fit` holds: model, optimizer and average on their devices, the state of the run, and its folder."
     def __init__(self, model, samples, task, config, folder, accelerator, keep, tensorboard, progress):
@@ -736,7 +736,7 @@ def _write_csv(path, head: Sequence, rows: Sequence) -> None:
         writer.writeheader()
         writer.writerows(rows)
 
-# %% ../nbs/17_training.ipynb #dd0e16b2
+# %% ../nbs/17_training.ipynb #f909fd48
 def fit(
     model: nn.Module,
     train,                              # training part: len(train), train[indices] -> (x, y), train.to(device)
@@ -777,7 +777,7 @@ def fit(
     finally:
         run.close()
 
-# %% ../nbs/17_training.ipynb #39e9f780
+# %% ../nbs/17_training.ipynb #17d6b010
 def _hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -813,7 +813,7 @@ def _multiply_adds(model: nn.Module, sample: Tensor) -> int:
     from hot_nbdev.cost import count
     return count(copy.deepcopy(model).to("meta"), torch.empty_like(sample, device="meta")).multiply_adds
 
-# %% ../nbs/17_training.ipynb #9c9e744a
+# %% ../nbs/17_training.ipynb #51a55f78
 def row(
     task: Task,
     data: str,                  # name of the data
@@ -842,7 +842,7 @@ def row(
             "processes": int(os.environ.get("WORLD_SIZE", 1)), "hardware": _hardware(device), "python": python_version(),
             **{name: version(name).split("+")[0] for name in ("torch", "accelerate", "hot_nbdev")}, "commit": _commit()}
 
-# %% ../nbs/17_training.ipynb #2ba62bc2
+# %% ../nbs/17_training.ipynb #5fd8ac51
 def read_rows(path) -> list:        # of dicts of strings
     "The rows of a table; none if there is no such file."
     if not Path(path).exists():
