@@ -13,6 +13,7 @@ extras = {
     for key in cfg
     if key.endswith("_requirements")
 }
+extras["dev"] += extras["train"]        # the book runs the training loop too
 licenses = {"apache2": "Apache-2.0"}
 
 setup(
@@ -30,7 +31,10 @@ setup(
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
     extras_require=extras,
-    # how nbdev links `names` in the text to their documentation
-    entry_points={"nbdev": [f"{cfg['lib_name']}={cfg['lib_name']}._modidx:d"]},
+    entry_points={
+        "console_scripts": cfg["console_scripts"].split(),
+        # how nbdev links `names` in the text to their documentation
+        "nbdev": [f"{cfg['lib_name']}={cfg['lib_name']}._modidx:d"],
+    },
     zip_safe=False,
 )

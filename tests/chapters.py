@@ -8,6 +8,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
 CHAPTERS = sorted(NBS.glob("[0-9][0-9]_*.ipynb"))
+REFERENCE = [NBS / "commands.ipynb"]    # pages that export and test without being chapters
 
 
 def options(cell):
@@ -52,3 +53,8 @@ class Chapter:
 
 def all_chapters():
     return [Chapter(p) for p in CHAPTERS]
+
+
+def all_pages():
+    "Chapters and pages of reference."
+    return [Chapter(p) for p in CHAPTERS + REFERENCE]

@@ -9,15 +9,16 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import yaml
-from chapters import NBS, ROOT, all_chapters, options, runs
+from chapters import NBS, REFERENCE, ROOT, all_chapters, all_pages, options, runs
 
 matplotlib.use("agg")
-CHAPTERS = all_chapters()
+CHAPTERS, PAGES = all_chapters(), all_pages()
 chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.path.stem)
+page = pytest.mark.parametrize("chapter", PAGES, ids=lambda c: c.path.stem)
 CHECK = re.compile(r"\b(assert\b|test_\w+\(|expect_fail\(|gradcheck\(|check_\w+\()")
 
 
-@pytest.mark.parametrize("chapter", [c for c in CHAPTERS if c.module], ids=lambda c: c.path.stem)
+@pytest.mark.parametrize("chapter", [c for c in PAGES if c.module], ids=lambda c: c.path.stem)
 def test_cells_hold_for_the_module(chapter, monkeypatch):
     "The chapter's own tests, run on the functions of the exported module instead of the notebook's."
     module = importlib.import_module(f"hot_nbdev.{chapter.module}")
@@ -32,7 +33,7 @@ def test_cells_hold_for_the_module(chapter, monkeypatch):
         assert getattr(module, name).__module__ in {f"hot_nbdev.{m}" for m in chapter.modules}
 
 
-@chapter
+@page
 def test_begins_with_title_and_subtitle(chapter):
     assert re.fullmatch(r"# \S.*\n\n> \S.*\.", chapter.cells[0].source)
 
@@ -50,12 +51,12 @@ def test_ends_with_what_a_reader_takes_along(chapter):
         assert re.search(r"^check_\w+\(", cell.source, re.M)
 
 
-@chapter
+@page
 def test_links_to_the_conventions(chapter):
     assert chapter.path.name.startswith("00_") or "(00_notation.ipynb" in chapter.text
 
 
-@chapter
+@page
 def test_every_exported_name_is_shown_and_tested(chapter):
     lessons = "\n".join(c.source for c in chapter.lessons())
     tested = "\n".join(c.source for c in chapter.lessons() if CHECK.search(c.source))
@@ -64,7 +65,7 @@ def test_every_exported_name_is_shown_and_tested(chapter):
         assert re.search(rf"\b{name}\b", tested), f"{name} is in no cell that tests"
 
 
-@chapter
+@page
 def test_figures_have_label_caption_and_alt_text(chapter):
     for cell in chapter.code:
         if "plt.show(" in cell.source or any("image/png" in o.get("data", {}) for o in cell.outputs):
@@ -72,7 +73,7 @@ def test_figures_have_label_caption_and_alt_text(chapter):
             assert {"label", "fig-cap", "fig-alt"} <= keys, f"{chapter.path.name}, cell {cell.id}"
 
 
-@chapter
+@page
 def test_stored_outputs_are_complete_and_clean(chapter):
     for cell in chapter.code:
         text = json.dumps(cell.outputs)
@@ -92,9 +93,10 @@ def sidebar(entries):
             yield entry["href"] if isinstance(entry, dict) else entry
 
 
-def test_the_site_lists_every_chapter_in_order():
+def test_the_site_lists_every_page_in_order():
     site = yaml.safe_load((ROOT / "_quarto.yml").read_text())["website"]
-    assert list(sidebar(site["sidebar"]["contents"])) == ["index.ipynb", *(c.path.name for c in CHAPTERS)]
+    assert list(sidebar(site["sidebar"]["contents"])) == [
+        "index.ipynb", *(c.path.name for c in CHAPTERS), *(p.name for p in REFERENCE)]
 
 
 def test_title_and_links_of_the_site_are_those_of_the_package():
@@ -107,7 +109,7 @@ def test_title_and_links_of_the_site_are_those_of_the_package():
 
 def test_every_module_comes_from_a_chapter():
     modules = {p.stem for p in (ROOT / "hot_nbdev").glob("*.py")} - {"__init__", "_modidx"}
-    assert modules == {c.module for c in CHAPTERS if c.module}
+    assert modules == {c.module for c in PAGES if c.module}
 
 
 def test_cell_ids_are_unique():

@@ -3,9 +3,9 @@ import subprocess
 import sys
 
 import pytest
-from chapters import all_chapters
+from chapters import all_pages
 
-MODULES = ["hot_nbdev"] + [f"hot_nbdev.{c.module}" for c in all_chapters() if c.module]
+MODULES = ["hot_nbdev"] + [f"hot_nbdev.{c.module}" for c in all_pages() if c.module]
 HEAVY = ["tensorly", "scipy", "matplotlib", "sklearn", "medmnist", "accelerate", "pandas", "IPython", "nbdev"]
 
 

@@ -1,0 +1,398 @@
+"""Training: a stopped run goes on to the same bits, two processes give what one gives, errors come early."""
+import csv
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
+
+from hot_nbdev.training import (  # noqa: E402
+    Average,
+    Checkpoints,
+    Classification,
+    Forecasting,
+    Segmentation,
+    TrainConfig,
+    append_row,
+    batches,
+    evaluate,
+    fit,
+    read_rows,
+    row,
+    schedule,
+    shares,
+)
+from hot_nbdev.transformer import (  # noqa: E402
+    ClassifierConfig,
+    ForecasterConfig,
+    HOTClassifier,
+    HOTForecaster,
+    HOTSegmenter,
+    SegmenterConfig,
+    load_model,
+)
+
+
+class Pairs:
+    "Inputs and targets in memory."
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, indices):
+        assert indices.dtype == torch.int64 and indices.ndim == 1
+        return self.x[indices], self.y[indices]
+
+    def to(self, device):
+        return Pairs(self.x.to(device), self.y.to(device))
+
+
+def pictures(n, seed=0):
+    "Pictures in which a stripe runs along one mode or the other."
+    chance = torch.Generator().manual_seed(seed)
+    y = torch.arange(n) % 2
+    x = torch.randn(n, 4, 4, 1, generator=chance)
+    x[y == 0, 1] += 1
+    x[y == 1, :, 1] += 1
+    return Pairs(x, y[:, None])
+
+
+def forecaster(seed=0):
+    torch.manual_seed(seed)
+    return HOTForecaster(ForecasterConfig(patch=(4, 1), dim=8, depth=1, heads=2, lookback=8, horizons=(6,),
+                                          sizes=(8, 3)))
+
+
+def classifier(dropout=0.1, seed=0):
+    torch.manual_seed(seed)
+    return HOTClassifier(ClassifierConfig(patch=(2, 2), dim=8, depth=1, heads=2, dropout=dropout))
+
+
+SHORT = TrainConfig(epochs=3, batch_size=8, rate=3e-3, average=0.9, accumulate=2)
+
+
+class Killed(Exception):
+    pass
+
+
+def killed_after(updates):
+    "An augmentation that draws random numbers, and that ends the run at an update."
+    calls = 0
+
+    def augment(x, y):
+        nonlocal calls
+        calls += 1
+        if updates is not None and calls > updates * SHORT.accumulate:
+            raise Killed
+        return x + 0.1 * torch.randn_like(x), y
+    return augment
+
+
+def numbers(history):
+    return [{k: v for k, v in h.items() if k != "seconds"} for h in history]
+
+
+def run(folder, stop=None, model=None, config=SHORT, **options):
+    model = classifier() if model is None else model
+    return model, fit(model, pictures(20), pictures(10, 1), Classification(2), config, folder,
+                      augment=killed_after(stop), **options)
+
+
+@pytest.mark.parametrize("stop, save_every", [(4, None), (4, 2), (7, 1)])
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, stop, save_every):
+    "Order of the data, optimizer, rate, dropout, noise, average, log: all as if nothing had happened."
+    whole, want = run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(tmp_path / "parts", stop, save_every=save_every)
+    torch.manual_seed(9)                                    # whatever happened in between
+    other, found = run(tmp_path / "parts", model=classifier(seed=5), save_every=save_every)
+    assert numbers(found.history) == numbers(want.history)
+    assert found.best["epoch"] == want.best["epoch"] and found.stopped == want.stopped == "finished"
+    for (name, a), b in zip(whole.state_dict().items(), other.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    (_, a, _), (_, b, _) = (Checkpoints(tmp_path / part).last() for part in ("whole", "parts"))
+    assert a.keys() == b.keys()
+    assert {k.partition(".")[0] for k in a} == {"model", "optimizer", "average", "random"}
+    for name in a:
+        assert torch.equal(a[name], b[name]), name
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    _, want = run(tmp_path)
+    _, found = run(tmp_path, stop=0)
+    assert found == want
+
+
+def test_the_folder_holds_the_best_model_and_the_last_checkpoints(tmp_path):
+    model, result = run(tmp_path, keep=2)
+    loaded = load_model(tmp_path)
+    again = evaluate(loaded, pictures(10, 1), Classification(2))
+    assert again == {k: result.best[k] for k in again} == evaluate(model, pictures(10, 1), Classification(2))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "checkpoint-000000006.safetensors", "checkpoint-000000009.safetensors", "config.json", "log.csv",
+        "model.safetensors"]
+    rows = read_rows(tmp_path / "log.csv")
+    assert [int(r["epoch"]) for r in rows] == [1, 2, 3]
+    assert float(rows[-1]["train_loss"]) == result.history[-1]["train_loss"]
+
+
+def test_a_bar_and_tensorboard_on_request(tmp_path, capsys):
+    pytest.importorskip("tensorboard", reason="logs for TensorBoard need it: pip install 'hot_nbdev[train]'")
+    run(tmp_path / "quiet")
+    assert capsys.readouterr() == ("", "")
+    run(tmp_path / "loud", progress=True, tensorboard=True)
+    said = capsys.readouterr()
+    assert said.out == "" and "9/9" in said.err and "loss=" in said.err and "rate=" in said.err
+    assert list((tmp_path / "loud" / "tensorboard").glob("events*"))
+
+
+def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
+    torch.manual_seed(3)
+    want = torch.rand(2)
+    model = classifier()
+    torch.manual_seed(3)
+    run(tmp_path, model=model)
+    assert torch.equal(torch.rand(2), want)
+
+
+def test_another_run_in_the_folder_is_refused(tmp_path):
+    run(tmp_path)
+    with pytest.raises(ValueError, match="rate was 0.003 and is 0.001.*resume=False"):
+        run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3))
+    _, result = run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3, epochs=1), resume=False)
+    assert result.epochs == 1
+    assert [p.name for p in Checkpoints(tmp_path).paths()] == ["checkpoint-000000003.safetensors"]
+
+
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys):
+    _, want = run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        run(tmp_path / "parts", 7)
+    newest = Checkpoints(tmp_path / "parts").paths()[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    _, found = run(tmp_path / "parts")
+    assert "cannot be read" in capsys.readouterr().err
+    assert numbers(found.history) == numbers(want.history)
+
+
+def test_no_checkpoint_holds_a_pickle(tmp_path):
+    run(tmp_path)
+    for path in tmp_path.iterdir():
+        assert path.suffix in (".safetensors", ".json", ".csv")
+        head = path.read_bytes()[:9]
+        assert path.suffix != ".safetensors" or head[8:9] == b"{"
+
+
+def test_nan_stops_with_the_update_and_the_last_good_checkpoint(tmp_path):
+    part = pictures(20)
+    order = torch.cat(batches(20, 8, 0, 1))
+    part.x[order[8]] = math.nan                     # in the second batch of the second epoch: update 5
+
+    def poisoned(x, y):                             # the first epoch is clean
+        poisoned.calls += 1
+        return (x.nan_to_num() if poisoned.calls <= 3 else x), y
+    poisoned.calls = 0
+    where = r"at update 5, in epoch 2; .*checkpoint-000000003\.safetensors; lower"
+    with pytest.raises(FloatingPointError, match=where):
+        fit(classifier(), part, pictures(10, 1), Classification(2), dataclasses.replace(SHORT, accumulate=1),
+            tmp_path, augment=poisoned)
+    assert all(t.isfinite().all() for t in Checkpoints(tmp_path).last()[1].values())
+
+
+def test_an_unwritable_folder_and_a_full_disk_are_errors_before_training(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ValueError, match="cannot write to the folder"):
+        run(tmp_path / "file" / "run", stop=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(ValueError, match="MB free, but weights and checkpoints take"):
+        run(tmp_path / "run", stop=0)
+
+
+def test_a_disk_that_fills_up_names_the_last_good_checkpoint(tmp_path, monkeypatch):
+    written = Checkpoints.save
+
+    def full(self, step, tensors, state):
+        if step > 3:
+            raise OSError(28, "No space left on device")
+        return written(self, step, tensors, state)
+    monkeypatch.setattr(Checkpoints, "save", full)
+    with pytest.raises(OSError, match=r"No space left.*checkpoint-000000003\.safetensors; make room"):
+        run(tmp_path)
+
+
+def test_it_stops_early(tmp_path):
+    config = TrainConfig(epochs=50, batch_size=8, rate=1e-12, patience=2)
+    result = fit(classifier(0.0), pictures(16), pictures(10, 1), Classification(2), config, tmp_path)
+    assert (result.stopped, result.epochs, result.best["epoch"]) == ("early", 3, 1)
+
+
+def test_accumulation_and_the_size_of_pieces_change_nothing(tmp_path):
+    "Also with labels that are ignored, whose number differs from piece to piece."
+    torch.manual_seed(0)
+    x, y = torch.randn(10, 6, 4, 3), torch.randint(-1, 3, (10, 6, 4))
+    y[:3] = -1
+    states = []
+    for accumulate in (1, 3, 8):
+        torch.manual_seed(1)
+        shape = SegmenterConfig(in_channels=3, patch=(2, 2), dim=8, depth=1, heads=2, classes=3)
+        model = HOTSegmenter(shape).double()
+        task = Segmentation(3, torch.tensor([1.0, 2.0, 0.5]))
+        config = TrainConfig(epochs=2, batch_size=4, rate=1e-3, accumulate=accumulate)
+        fit(model, Pairs(x.double(), y), Pairs(x.double(), y), task, config, tmp_path / str(accumulate))
+        states.append(model.state_dict())
+    for other in states[1:]:
+        for name, a in states[0].items():
+            torch.testing.assert_close(a, other[name], rtol=1e-7, atol=1e-9)
+
+
+def test_forecasts_are_scored_on_prefixes(tmp_path):
+    torch.manual_seed(0)
+    series = torch.randn(12, 8, 3)
+    model = forecaster()
+    for horizon in (6, 2):
+        y = torch.randn(12, horizon, 3)
+        found = evaluate(model, Pairs(series, y), Forecasting(), batch_size=5)
+        error = model(series)[:, :horizon] - y
+        assert found["mse"] == pytest.approx(error.square().mean().item(), rel=1e-5) == found["loss"]
+        assert found["mae"] == pytest.approx(error.abs().mean().item(), rel=1e-5)
+        assert 0 < found["smape"] < 2
+
+
+def test_shares_of_all_processes_make_the_batch():
+    for size in range(1, 9):
+        batch = torch.arange(size)
+        for world in (1, 2, 3, 5):
+            for pieces in (1, 2, 4):
+                found = [shares(batch, rank, world, pieces) for rank in range(world)]
+                assert len({len(f) for f in found}) == 1 and all(len(i) for f in found for i, _ in f)
+                counted = torch.cat([i for f in found for i, counts in f if counts])
+                assert sorted(counted.tolist()) == list(range(size))
+
+
+def test_bfloat16_and_back(tmp_path):
+    "Runs of different precision in one process; the model is left without wrappers."
+    for precision in ("bf16", "no"):
+        config = dataclasses.replace(SHORT, epochs=1, precision=precision)
+        model, result = run(tmp_path / precision, config=config)
+        assert model(pictures(2).x).dtype == torch.float32
+        assert math.isfinite(result.best["loss"]) and "_original_forward" not in vars(model)
+
+
+def test_average_leaves_the_model_as_it_was():
+    model = nn.Linear(3, 2)
+    average, before = Average(model, 0.5), model.weight.detach().clone()
+    with torch.no_grad():
+        model.weight += 1
+    average.update(model)
+    with torch.no_grad():
+        model.weight += 1
+    average.update(model)
+    with average.swapped(model):
+        torch.testing.assert_close(model.weight, before + 1.5)
+    assert torch.equal(model.weight, before + 1 + 1)
+
+
+def test_schedule_ends_near_zero_and_never_leaves_its_range():
+    for steps in (1, 2, 7, 100):
+        for warmup in range(0, steps, 3):
+            factors = [schedule(t, steps, warmup) for t in range(steps)]
+            assert all(0 < f <= 1 for f in factors) and factors[warmup] == 1
+            assert sum(factors) == pytest.approx((steps + 1) / 2)
+
+
+def test_settings_go_to_json_and_back(tmp_path):
+    SHORT.save(tmp_path / "c.json")
+    assert TrainConfig.load(tmp_path / "c.json") == SHORT
+    with pytest.raises(ValueError, match="no setting 'learning_rate'; did you mean"):
+        TrainConfig.from_dict({"learning_rate": 1})
+    with pytest.raises(ValueError, match="did you mean 'weight_decay'"):
+        TrainConfig.from_dict({"weightdecay": 1})
+    for wrong in (dict(rate=0), dict(epochs=0), dict(warmup=1.0), dict(precision="fp8"), dict(patience=0),
+                  dict(clip=-1)):
+        with pytest.raises(ValueError, match="TrainConfig"):
+            TrainConfig(**wrong)
+
+
+def test_a_row_says_what_was_run(tmp_path):
+    model, result = run(tmp_path / "run")
+    part = pictures(10, 2)
+    test = evaluate(model, part, Classification(2))
+    found = row(Classification(2), "pictures", "0" * 32, model, SHORT, result, test, part.x[:1], horizon=3)
+    append_row(tmp_path / "t.csv", found)
+    append_row(tmp_path / "t.csv", {**found, "new": 1})
+    append_row(tmp_path / "t.csv", {"task": "x"})
+    first, second, third = read_rows(tmp_path / "t.csv")
+    assert float(first["test_auc"]) == test["auc"] and json.loads(first["training"])["rate"] == 0.003
+    assert int(first["parameters"]) == sum(p.numel() for p in model.parameters())
+    assert int(first["multiply_adds"]) > 0
+    assert first["new"] == "" and second["new"] == "1" and third["task"] == "x" and third["seed"] == ""
+    assert [p.name for p in tmp_path.glob("*.part")] == []
+    with (tmp_path / "t.csv").open("a") as f:
+        f.write("1," * 90 + "\n")
+    with pytest.raises(ValueError, match="longer than its header"):
+        append_row(tmp_path / "t.csv", {"task": "x"})
+
+
+def test_rows_of_many_writers_are_all_kept(tmp_path):
+    code = "import sys; from hot_nbdev.training import append_row\n" \
+           "for i in range(20): append_row(sys.argv[1], {'who': sys.argv[2], 'i': i})"
+    path = str(tmp_path / "t.csv")
+    runs = [subprocess.Popen([sys.executable, "-c", code, path, str(k)]) for k in range(2)]
+    assert [p.wait() for p in runs] == [0, 0]
+    with open(path) as f:
+        found = sorted((r["who"], int(r["i"])) for r in csv.DictReader(f))
+    assert found == [(str(k), i) for k in range(2) for i in range(20)]
+
+
+def unbroken_and_resumed(folder):
+    "A run, and the same run killed after four updates and begun again, without dropout."
+    series = torch.randn(30, 14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    train, val = (Pairs(t[:, :8], t[:, 8:]) for t in (series[:19], series[19:]))
+    for part, stop in (("whole", None), ("parts", 4), ("parts", None)):
+        noise, calls = killed_after(stop), []
+        try:
+            fit(forecaster().double(), train, val, Forecasting(), SHORT, folder / part, save_every=1,
+                augment=lambda x, y, noise=noise: (noise(x, y) and x, y))
+        except Killed:
+            calls.append(part)
+        assert len(calls) == (stop is not None)
+
+
+def test_two_processes_give_what_one_gives(tmp_path):
+    "Under `accelerate launch`, with batches that two do not divide, pieces, an average; killed and resumed."
+    unbroken_and_resumed(tmp_path / "one")
+    launch = ["accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+              "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"]
+    env = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-m", *launch, __file__, str(tmp_path / "two")], env=env,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    last = {(n, part): Checkpoints(tmp_path / n / part).last()[1:]
+            for n in ("one", "two") for part in ("whole", "parts")}
+    for n in ("one", "two"):                        # resumed: the same bits
+        (whole, about), (parts, again) = last[n, "whole"], last[n, "parts"]
+        assert numbers(about["history"]) == numbers(again["history"])
+        for name, a in whole.items():
+            assert torch.equal(a, parts[name]), name
+    (one, about), (two, again) = last["one", "whole"], last["two", "whole"]
+    for a, b in zip(about["history"], again["history"], strict=True):       # two processes: up to rounding
+        assert {**a, "seconds": 0} == pytest.approx({**b, "seconds": 0}, rel=1e-9)
+    for name, a in one.items():
+        if name.startswith(("model.", "average.")):
+            torch.testing.assert_close(a, two[name], rtol=1e-8, atol=1e-10)
+
+
+if __name__ == "__main__":                          # one of the processes
+    unbroken_and_resumed(Path(sys.argv[1]))
+    torch.distributed.destroy_process_group()
