@@ -24,14 +24,15 @@ from .tensor import contraction_order
 # %% ../nbs/12_ndlinear.ipynb #nd-check
 def _order(name: str, order: Sequence[int] | None, modes: int) -> tuple:
     "The sequence in which the modes act, or an error."
-    order = tuple(range(modes)) if order is None else tuple(order)
-    if sorted(order) != list(range(modes)):
+    order = range(modes) if order is None else order
+    order = order if isinstance(order, int) else tuple(order)
+    if isinstance(order, int) or sorted(order) != list(range(modes)):
         raise ValueError(f"{name}: order is {order}, but must name each of the {modes} modes once, counted "
                          f"from 0, as in {tuple(range(modes))}")
     return order
 
 
-def _check_input(name: str, x: Tensor, sizes: tuple):
+def _check_input(name: str, x: Tensor, sizes: tuple, known: str = "in_features is"):
     "Raise unless the last axes of `x` have these sizes; say how to bring them there if others have."
     if x.shape[max(x.ndim - len(sizes), 0):] == sizes:
         return
@@ -45,8 +46,8 @@ def _check_input(name: str, x: Tensor, sizes: tuple):
     hint = f"; x.movedim({tuple(found)}, {tuple(range(-N, 0))}) would fit" if len(found) == N else ""
     came = x.shape[x.ndim - N:]
     k = next(k for k in range(N) if came[k] != sizes[k])
-    raise ValueError(f"{name}: mode {k} of x has size {came[k]}, but in_features is {sizes}; x has shape "
-                     f"{tuple(x.shape)}, and must end in the sizes of in_features{hint}")
+    raise ValueError(f"{name}: mode {k} of x has size {came[k]}, but {known} {sizes}; x has shape "
+                     f"{tuple(x.shape)}, and must end in these sizes{hint}")
 
 
 def _features(name: str, in_features: Sequence[int], out_features: Sequence[int]) -> tuple:
@@ -102,6 +103,15 @@ def effective_dimension(
     return sum(d * h for d, h in zip(D, H)) - (len(D) - 1) + extra[bias]
 
 # %% ../nbs/12_ndlinear.ipynb #nd-flops
+def _multiply_adds(D: Sequence[int], H: Sequence[int], order: Sequence[int]) -> int:
+    "Those of one sample, without a check."
+    sizes, total = list(D), 0
+    for k in order:
+        total += prod(sizes) * H[k]
+        sizes[k] = H[k]
+    return total
+
+
 def flops(
     in_features: Sequence[int],           # (D_1, …, D_N)
     out_features: Sequence[int],          # (H_1, …, H_N)
@@ -109,11 +119,8 @@ def flops(
     batch: int = 1,                       # samples
 ) -> int:                                 # two for each multiply-add, as torch counts; bias additions not
     "Floating-point operations of the mode products one after the other (twice NdLinear eq. 1)."
-    sizes, total = list(in_features), 0
-    for k in _order("flops", order, len(sizes)):
-        total += 2 * batch * prod(sizes) * out_features[k]
-        sizes[k] = out_features[k]
-    return total
+    D, H = _features("flops", in_features, out_features)
+    return 2 * batch * _multiply_adds(D, H, _order("flops", order, len(D)))
 
 # %% ../nbs/12_ndlinear.ipynb #nd-plan
 class _Plan(NamedTuple):
@@ -159,7 +166,8 @@ def _plan(
     groups.sort(key=lambda g: order.index(g[0]))
     n, d = ([prod([s[k] for k in g]) for g in groups] for s in (D, H))
     best = contraction_order(n, d)
-    if flops(n, d, best) + 100 * prod(H) < gain * flops(n, d):      # biases at the end are one more pass
+    least, given = _multiply_adds(n, d, best), _multiply_adds(n, d, range(len(n)))
+    if least + 50 * prod(H) < gain * given:           # biases at the end are one more pass
         groups = [groups[i] for i in best]
     sizes, steps = list(D), []
     for g in groups:
@@ -180,7 +188,7 @@ _remembered = lru_cache(maxsize=1024)(_plan)
 
 def _rule(x: Tensor, D: tuple, H: tuple, order: tuple) -> _Plan:
     "The plan by sizes alone."
-    if torch.compiler.is_compiling():       # sizes of the batch may be symbols there, and stay open
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():     # sizes of the batch may be no numbers there
         return _plan(D, H, order)
     return _remembered(D, H, order, 1 << x.numel().bit_length() >> 1)      # rounded down to a power of 2
 
@@ -242,23 +250,24 @@ def _seconds(x: Tensor, weights: list, biases: list | Tensor | None, order: tupl
         wait()
         return time.perf_counter() - start
 
-    for plan in plans:
-        once(plan)                                  # the first run of its kind is slow
-    seconds, rounds, start = [float("inf")] * len(plans), 0, time.perf_counter()
-    while rounds < 7 or rounds < 50 and time.perf_counter() - start < 0.05:
-        seconds = [min(least, once(plan)) for least, plan in zip(seconds, plans)]   # whatever disturbs adds time
-        rounds += 1
+    hidden = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)
+    with hidden:                                    # from hooks around the call: a checkpoint counts tensors
+        for plan in plans:
+            once(plan)                              # the first run of its kind is slow
+        seconds, rounds, start = [float("inf")] * len(plans), 0, time.perf_counter()
+        while rounds < 7 or rounds < 50 and time.perf_counter() - start < 0.05:
+            seconds = [min(s, once(plan)) for s, plan in zip(seconds, plans)]   # what disturbs adds time
+            rounds += 1
     return seconds
 
 
 def _may_time(x: Tensor) -> bool:
-    "Not while operations are traced, counted, captured or checkpointed, nor where all runs must do the same."
+    "Not while operations are traced, counted or captured, nor where all runs must do the same."
     return not (type(x) is not Tensor or x.is_meta or x.numel() == 0
                 or torch.compiler.is_compiling() or torch.jit.is_tracing()
                 or torch.are_deterministic_algorithms_enabled()
                 or torch._C._len_torch_dispatch_stack()
-                or torch._C._autograd._top_saved_tensors_default_hooks(True)    # checkpoints count these
-                or torch._C._functorch.peek_interpreter_stack() is not None         # vmap, grad
+                or torch._C._functorch.peek_interpreter_stack() is not None     # vmap, grad
                 or x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
@@ -268,7 +277,8 @@ def _fastest(x: Tensor, weights: list, biases: list | Tensor | None, order: tupl
     cast = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device)
     key = (*sizes, x.shape, x.stride(), x.dtype, x.device, type(biases), cast, torch.get_num_threads(),
            learn and x.requires_grad, learn and weights[0].requires_grad)
-    if key not in _FASTEST:
+    chosen = _FASTEST.get(key)
+    if chosen is None:
         apart = [_plan(*sizes, small=0, tail=0, gain=gain) for gain in (0, 1)]
         joined = [_plan(*sizes), _plan(*sizes, small=128, tail=512)]
         plans = list(dict.fromkeys([_rule(x, *sizes), *apart, *joined, _plain(*sizes)]))
@@ -276,8 +286,8 @@ def _fastest(x: Tensor, weights: list, biases: list | Tensor | None, order: tupl
         best = seconds.index(min(seconds))
         if len(_FASTEST) >= 1000:
             _FASTEST.clear()
-        _FASTEST[key] = plans[best if seconds[best] < 0.95 * seconds[0] else 0]
-    return _FASTEST[key]
+        _FASTEST[key] = chosen = plans[best if seconds[best] < 0.95 * seconds[0] else 0]
+    return chosen       # another thread may have cleared the memory by now
 
 # %% ../nbs/12_ndlinear.ipynb #nd-func
 def _apply(x, weights, biases, order, plan, sizes) -> Tensor:
@@ -304,7 +314,7 @@ def nd_linear(
         raise ValueError(f"nd_linear: weights have shapes {[tuple(W.shape) for W in weights]}; give one "
                          "matrix (H_k, D_k) for each mode")
     D, H = (tuple(W.shape[side] for W in weights) for side in (1, 0))
-    _check_input("nd_linear", x, D)
+    _check_input("nd_linear", x, D, "the weights have as many columns as")
     if isinstance(biases, Tensor):
         came, fits = tuple(biases.shape), biases.shape == H
     elif biases is not None:
@@ -312,7 +322,7 @@ def nd_linear(
         came = [tuple(b.shape) for b in biases]
         fits = came == [(h,) for h in H]
     if biases is not None and not fits:
-        raise ValueError(f"nd_linear: biases have shape {came}, but out_features is {H}; give one vector for "
+        raise ValueError(f"nd_linear: biases have shape {came}, but the weights have {H} rows; give one vector for "
                          "each mode, or one tensor of that shape")
     _check_plan("nd_linear", plan)
     return _apply(x, weights, biases, order, plan, (D, H, order))
@@ -408,9 +418,12 @@ class NdLinear(nn.Module):
         S, b = linear.weight, linear.bias
         if len(D) == 1:
             factors = [S]
-        else:
-            found = nearest_kron(S, H, D) if len(D) == 2 else kron_cp(S, H, D, 1, **fit)
-            factors = found.terms[0]
+        elif len(D) == 2:
+            factors = nearest_kron(S, H, D).terms[0]
+        elif S.any():
+            factors = kron_cp(S, H, D, 1, **fit).terms[0]
+        else:                       # nothing to fit, and nothing to divide by
+            factors = [S.new_zeros(h, d) for h, d in zip(H, D)]
         layer = skip_init(cls, D, H, bias=False if b is None else "full", device=S.device, dtype=S.dtype)
         for W, A in zip(layer.weights, factors):
             W.copy_(A)
@@ -423,12 +436,12 @@ class NdLinear(nn.Module):
 def approximation_error(
     linear: nn.Linear,  # dense layer, (D_1 ⋯ D_N) to (H_1 ⋯ H_N)
     layer: NdLinear,    # layer that stands in for it
-) -> float:             # ‖W - ⊗ W_k‖ / ‖W‖ in the Frobenius norm; biases do not count
+) -> float:             # ‖W - ⊗ W_k‖ / ‖W‖ in the Frobenius norm, 0 if both are 0; biases do not count
     "Relative distance between the matrix of a dense layer and that of an NdLinear."
     S, (first, *rest) = linear.weight, layer.weights
     if S.shape != (prod(layer.out_features), prod(layer.in_features)):
         raise ValueError(f"approximation_error: the dense layer has a matrix of shape {tuple(S.shape)}, but "
                          f"the NdLinear goes from {layer.in_features} to {layer.out_features}")
     slabs = S.reshape(len(first), -1, S.shape[1])           # rows of S by their index of the first mode
-    far = [(slab - kron(row[None], *rest)).norm() for slab, row in zip(slabs, first)]
-    return (torch.stack(far).norm() / S.norm().clamp_min(torch.finfo(S.dtype).tiny)).item()
+    far = torch.stack([(slab - kron(row[None], *rest)).norm() for slab, row in zip(slabs, first)]).norm()
+    return (far / S.norm()).item() if far else 0.0

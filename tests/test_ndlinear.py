@@ -1,5 +1,6 @@
 """What NdLinear promises beyond test_contracts.py: dense twin, order of modes, counts, start, the peer."""
 import re
+import warnings
 from functools import reduce
 from math import prod
 
@@ -15,6 +16,7 @@ from torch.nn.utils.parametrizations import orthogonal, spectral_norm
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
+from hot_nbdev import ndlinear
 from hot_nbdev.ndlinear import (
     PLANS,
     NdLinear,
@@ -149,6 +151,25 @@ def test_timing_leaves_no_trace():
     assert counter.get_total_flops() < 2 * flops((5, 6, 7), (7, 6, 5), batch=11)
 
 
+def test_timing_needs_no_memory(monkeypatch):
+    "Another thread may clear it just after a plan was stored."
+    class Forgetful(dict):
+        def __setitem__(self, key, value):
+            pass
+    monkeypatch.setattr(ndlinear, "_FASTEST", Forgetful())
+    layer, x = make((5, 6), (7, 8), plan="timed"), tensor(3, 5, 6)
+    assert_close(layer(x), nd_linear(x, layer.weights, layer.biases))
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_traces_for_any_batch(plan):
+    layer = make((4, 5, 3), (5, 2, 6), plan=plan)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(layer, tensor(2, 4, 5, 3))
+        assert_close(traced(tensor(7, 4, 5, 3)), layer(tensor(7, 4, 5, 3)))
+
+
 @pytest.mark.parametrize("change", [
     lambda weights: prune.l1_unstructured(weights, "0", 0.5), lambda weights: spectral_norm(weights, "0"),
     lambda weights: orthogonal(weights, "0")])
@@ -204,11 +225,20 @@ def test_wrong_arguments_raise():
         (((2, 3), (4, 5)), dict(bias="modes"), r"NdLinear: bias .*'modes'.*'mode'.*'full'"),
         (((2, 3), (4, 5)), dict(init="small"), r"NdLinear: init .*'small'.*'variance'.*'linear'"),
         (((2, 3), (4, 5)), dict(order=(0, 0)), r"NdLinear: order .*\(0, 0\)"),
+        (((2, 3), (4, 5)), dict(order=1), r"NdLinear: order is 1, "),
         (((2, 3), (4, 5)), dict(order=(1,)), r"NdLinear: order .*\(1,\)"),
         (((2, 3), (4, 5)), dict(order=(1, 2)), r"NdLinear: order .*\(1, 2\)"),
     ]:
         with pytest.raises(ValueError, match=message):
             NdLinear(*arguments, **options)
+    for sizes, out in [((2, 3), (4,)), ((2,), (4, 5)), (2, 3)]:
+        with pytest.raises(ValueError, match="flops: in_features .* and out_features"):
+            flops(sizes, out)
+    W, b = torch.zeros(3, 4), torch.zeros(4)
+    with pytest.raises(ValueError, match=r"nd_linear: mode 0 of x has size 3, .*weights .*columns as \(4,\)"):
+        nd_linear(torch.zeros(2, 3), [W])
+    with pytest.raises(ValueError, match=r"nd_linear: biases have shape .*, but .*weights have \(3,\) rows"):
+        nd_linear(torch.zeros(2, 4), [W], b)
     for sizes, out in [((2, 3), (4, 5)), ((2, 4), (4, 6))]:
         with pytest.raises(ValueError, match=f"NdLinear.from_linear: .*8.*20.*{prod(sizes)}.*{prod(out)}; "):
             NdLinear.from_linear(nn.Linear(8, 20), sizes, out)
@@ -258,6 +288,15 @@ def test_from_linear_undoes_to_linear(data):
     again = NdLinear.from_linear(layer.to_linear(), sizes, out)
     assert_close(again(x), layer(x))
     assert approximation_error(layer.to_linear(), again) < 1e-7
+
+
+@pytest.mark.parametrize("sizes, out", [((6,), (5,)), ((3, 4), (2, 5)), ((2, 3, 4), (3, 2, 2))])
+def test_the_nearest_to_zero_is_zero(sizes, out):
+    zero, far = nn.Linear(prod(sizes), prod(out)), NdLinear(sizes, out)
+    nn.init.zeros_(zero.weight)
+    layer = NdLinear.from_linear(zero, sizes, out)
+    assert not any(W.any() for W in layer.weights)
+    assert approximation_error(zero, layer) == 0 and approximation_error(zero, far) == float("inf")
 
 
 @pytest.mark.parametrize("sizes, out", [((3, 4), (2, 5)), ((2, 3, 4), (3, 2, 2)), ((6,), (5,))])
