@@ -420,10 +420,12 @@ def _predict_forecast(model, about, path, out) -> list:
 
 def _read_array(path, key: str | None) -> np.ndarray:
     "An array from .npy, or the named one of .npz; pickles are refused."
+    if Path(path).suffix not in (".npy", ".npz"):
+        raise ValueError(f"{path} should be an array, .npy or .npz, for a model of volumes or scenes")
     if Path(path).suffix == ".npz" and key is None:
         with np.load(path, allow_pickle=False) as stored:
             raise ValueError(f"{path} holds {', '.join(stored.files)}; choose one by --key")
-    return sources._load_arrays(Path(path), [key or "array"], "hot_predict")[key or "array"]
+    return sources._load_arrays(Path(path), [key or "array"], "array")[key or "array"]
 
 
 def _predict_classify(model, about, path, out, key=None) -> list:

@@ -174,6 +174,7 @@ def test_volumes_from_file_to_probabilities(capsys, monkeypatch):
     run = f"runs/{row['run']}"
     assert float(row["test_auc"]) > 0.9
     assert "choose one by --key" in fails(capsys, commands.hot_predict, run, "vesselmnist3d.npz")
+    assert "should be an array" in fails(capsys, commands.hot_predict, run, "waves.csv")
     commands.hot_predict([run, "vesselmnist3d.npz", "--key", "test_images"])
     found = read_rows("vesselmnist3d-classes.csv")
     names = list(found[0])[2:]
