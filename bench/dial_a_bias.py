@@ -15,7 +15,6 @@ One row is written for each run, and a run that has its row already is not made 
 seeds, piece and samples have three.
 """
 import argparse
-import csv
 import sys
 import time
 from functools import lru_cache
@@ -27,6 +26,7 @@ import torch
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
+from hot_nbdev.training import append_row, read_rows
 
 n, VALID, TEST, BATCH, PATIENCE = 32, 2000, 4000, 256, 10
 STUDIES = ["rate", "dial", "samples", "piece"]
@@ -184,18 +184,11 @@ def main():
         for plan in todo(args.study)[::29]:
             print(*run(*plan, quick=True), sep=",")
         return
-    done = set()
-    if args.out.exists():
-        with args.out.open(newline="") as f:
-            done = {tuple(row[k] for k in KEY) for row in csv.DictReader(f)}
-    else:
-        args.out.write_text(",".join(HEAD) + "\n")
+    done = {tuple(row[k] for k in KEY) for row in read_rows(args.out)}
     left = [plan for plan in todo(args.study) if tuple(map(str, plan)) not in done]
     for at, plan in enumerate(left, 1):
         print(f"\r{at} of {len(left)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
-        row = run(*plan)
-        with args.out.open("a", newline="") as f:
-            csv.writer(f, lineterminator="\n").writerow(row)
+        append_row(args.out, dict(zip(HEAD, run(*plan), strict=True)))
     print(file=sys.stderr)
 
 

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hot_nbdev.cost import count, peak_memory
+from hot_nbdev.training import append_row, read_rows
 
 ROOT = Path(__file__).parents[1]
 RATES, SEEDS, EPOCHS, BATCH = (0.0003, 0.001, 0.003, 0.01, 0.03), range(5), 10, 64
@@ -133,9 +134,7 @@ def main():
     kin, rates, seeds, epochs = chapter(), RATES, args.seeds, EPOCHS
     if args.quick:
         rates, seeds, epochs = RATES[2:3], args.seeds[:1], 1
-    there = set()
-    if args.out.exists() and not args.quick:
-        there = {tuple(r[k] for k in HEAD[:5]) for r in csv.DictReader(args.out.open())}
+    there = {tuple(r[k] for k in HEAD[:5]) for r in ([] if args.quick else read_rows(args.out))}
     cpu = f"CPU {torch.backends.cpu.get_cpu_capability()} {args.threads} threads"
     about = [cpu, torch.__version__.split("+")[0]]
     dense = kin["Kin"](kin["dense"], (5000,), ((400, 5000), 5000))
@@ -143,12 +142,8 @@ def main():
     def write(row):
         if args.quick:
             return csv.writer(sys.stdout, lineterminator="\n").writerow(row)
-        with args.out.open("a", newline="") as f:
-            csv.writer(f, lineterminator="\n").writerow(row)
+        append_row(args.out, dict(zip(HEAD, row, strict=True)))
 
-    if not args.out.exists() and not args.quick:
-        args.out.parent.mkdir(exist_ok=True)
-        write(HEAD)
     for seed in seeds:
         data, classes = kin["samples"](scene, labels, seed)
         number = "/".join(str(len(x)) for x, _ in data)

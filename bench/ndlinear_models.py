@@ -16,7 +16,6 @@ is trained of a dense model.
 """
 import argparse
 import copy
-import csv
 import math
 import sys
 import time
@@ -33,6 +32,7 @@ from torch import nn
 
 from hot_nbdev.adapters import add_adapters, replace_linear
 from hot_nbdev.attention import FullAttention
+from hot_nbdev.training import append_row, read_rows
 from hot_nbdev.transformer import Block, ClassifierConfig, FeedForward, HOTClassifier
 
 LRS = (3e-3, 1e-2, 3e-2)
@@ -393,10 +393,8 @@ def main():
                         default=Path(__file__).parents[1] / "results" / "ndlinear_models.csv")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    seeds, done = [0] if args.quick else args.seeds, set()
-    if args.out.exists() and not args.quick:
-        with args.out.open(newline="") as f:
-            done = {(r["task"], r["model"], int(r["seed"])) for r in csv.DictReader(f)}
+    seeds, rows = ([0], []) if args.quick else (args.seeds, read_rows(args.out))
+    done = {(r["task"], r["model"], int(r["seed"])) for r in rows}
     about = [f"CPU {torch.backends.cpu.get_cpu_capability()} 1 thread", torch.__version__.split("+")[0],
              sklearn.__version__]
     for task in args.tasks:
@@ -416,11 +414,8 @@ def main():
                        f"{time.perf_counter() - start:.1f}", *about]
                 if args.quick:
                     print(*row, sep=",", flush=True)
-                    continue
-                args.out.parent.mkdir(exist_ok=True)
-                new = not args.out.exists()
-                with args.out.open("a", newline="") as f:
-                    csv.writer(f, lineterminator="\n").writerows([HEAD, row] if new else [row])
+                else:
+                    append_row(args.out, dict(zip(HEAD, row, strict=True)))
 
 
 if __name__ == "__main__":

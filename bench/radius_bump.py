@@ -13,7 +13,6 @@ The entropy is that of the density matrix Z^T Z / tr(Z^T Z), where the rows of Z
 layer makes of the test samples. One row for each run; a run that has its row already is not made again.
 """
 import argparse
-import csv
 import math
 import sys
 import time
@@ -24,6 +23,7 @@ import torch
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
+from hot_nbdev.training import append_row, read_rows
 
 TRAIN, VALID, TEST, BATCH, EPOCHS = 4000, 1000, 4000, 100, 60
 RATES = {"mode": 1e-2, "full": 1e-2, "none": 1e-2, "dense": 1e-2}      # best of three, on seed 99
@@ -109,18 +109,11 @@ def main():
         for plan in (plan for plan in todo() if plan[3:] in [(0, 1e-2), (99, 1e-2)]):
             print(*run(*plan, epochs=2), sep=",")
         return
-    done = set()
-    if args.out.exists():
-        with args.out.open(newline="") as f:
-            done = {tuple(row[k] for k in KEY) for row in csv.DictReader(f)}
-    else:
-        args.out.write_text(",".join(HEAD) + "\n")
+    done = {tuple(row[k] for k in KEY) for row in read_rows(args.out)}
     left = [plan for plan in todo() if tuple(map(str, plan)) not in done]
     for at, plan in enumerate(left, 1):
         print(f"\r{at} of {len(left)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
-        row = run(*plan)
-        with args.out.open("a", newline="") as f:
-            csv.writer(f, lineterminator="\n").writerow(row)
+        append_row(args.out, dict(zip(HEAD, run(*plan), strict=True)))
     print(file=sys.stderr)
 
 
