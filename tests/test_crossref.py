@@ -186,7 +186,7 @@ ENTRY = """---
 ```python
 def kron_of(
     *mats:Tensor, # k >= 1 factors, each (*batch, m_i) like `a|b`
-    mode:int | None=None, plain=3
+    mode:collections.abc.Sequence[torch.Tensor] | None=None, plain=3
 )->Tensor: # (*batch, m)
 ```
 
@@ -201,7 +201,7 @@ def test_documented_symbols_get_a_table_of_arguments():
     assert entry.table().splitlines() == [
         "|  | Type | Default | Meaning |", "| --- | --- | --- | --- |",
         "| `*mats` | `Tensor` |  | k \\>= 1 factors, each (\\*batch, m\\_i) like `a` or `b` |",
-        "| `mode` | `int` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
+        "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
         "| *returns* | `Tensor` |  | (\\*batch, m) |"]
     assert "[source](https://example.org/k.py#L3){.api-source}" in crossref.quarto_entry(entry)
     assert apidoc.Entry.parse("Some text") is None

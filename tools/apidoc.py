@@ -54,7 +54,7 @@ def signature_of(code: str) -> tuple[str, list]:
     rows = [argument_row(arg, default, mark, comments) for arg, default, mark in arguments(node)]
     if node.returns is not None:
         meaning = comments.get(node.returns.lineno, "") if code.count("\n") else ""
-        rows.append(("*returns*", code_span(ast.unparse(node.returns)), "", escaped(meaning)))
+        rows.append(("*returns*", type_name(node.returns), "", escaped(meaning)))
     return plain_signature(node), rows
 
 
@@ -76,9 +76,14 @@ def arguments(node) -> list:
 
 
 def argument_row(arg, default, mark: str, comments: dict) -> tuple:
-    kind = code_span(ast.unparse(arg.annotation)) if arg.annotation else ""
+    kind = type_name(arg.annotation) if arg.annotation else ""
     value = code_span(ast.unparse(default)) if default is not None else ""
     return code_span(mark + arg.arg), kind, value, escaped(comments.get(arg.lineno, ""))
+
+
+def type_name(annotation) -> str:
+    "A type by its own name: the module that a class comes from makes columns wide and says little."
+    return code_span(re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Z])", "", ast.unparse(annotation)))
 
 
 def code_span(text: str) -> str:
