@@ -92,7 +92,7 @@ def test_documented_symbols_become_text_with_an_anchor(writer):
     assert made["source"].startswith("(first-kron_of)=\n\n### `kron_of`\n")
     assert "[source](https://example.org/k.py#L3){.api-source}" in made["source"]
     assert "```python\nkron_of(*mats, mode=None, plain=3)\n```" in made["source"]
-    assert "| `mode` | `int` or `None` | `None` |  |" in made["source"]
+    assert "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |" in made["source"]
 
 
 def test_labels_of_symbols_differ_even_where_only_the_case_does():
