@@ -3,18 +3,16 @@
     python bench/ndlinear.py             seven shapes with all rivals, sixty random ones; some minutes
     python bench/ndlinear.py --quick     few rounds, for a first look
 
-How times are taken: bench/timing.py. All times are divided by that of the published layer, PyPI's `ndlinear`,
-in the same round; it carries the same weights, and results are compared before anything is timed. NdLinear
-is the layer as it comes, timed the same with plan="timed", which chooses before the timing starts. Besides
-the median of the ratios stands the ratio of the least times, which other work disturbs least. einsum
-and TensorLy carry one full bias in place of one for each mode. The dense layer is timed where its weight has
-at most 2^24 entries. The limit is the time that the multiply-adds of the cheapest order would take at the
-rate of a product of two 1024 x 1024 matrices: it cannot be reached. A backward pass is taken to cost two
-forward passes. Random shapes have two to four modes (for one mode all rivals are nn.Linear), and no tensor
-on the way has fewer than 500 or more than 1.5 million entries.
-
-Needs the published layer: pip install "hot_nbdev[peers]".
-"""
+How times are taken: bench/timing.py. All times are divided by that of the published layer, the package
+`ndlinear`, in the same round; it carries the same weights, and results are compared before anything is
+timed. NdLinear is the layer as it comes, timed the same with plan="timed", which chooses before the timing
+starts. Besides the median of the ratios stands the ratio of the least times, which other work disturbs
+least. einsum and TensorLy carry one full bias in place of one for each mode. The dense layer is timed where
+its weight has at most 2^24 entries. The limit is the time that the multiply-adds of the cheapest order
+would take at the rate of a product of two 1024 x 1024 matrices: it cannot be reached. A backward pass is
+taken to cost two forward passes. Random shapes have two to four modes (for one mode all rivals are
+nn.Linear), and no tensor on the way has fewer than 500 or more than 1.5 million entries. Needs the
+published layer: pip install "hot_nbdev[peers]"."""
 import random
 import sys
 from itertools import permutations

@@ -102,15 +102,14 @@ def test_lokr(kin, monkeypatch):
 
 
 def test_rows_belong_to_the_layers_of_the_chapter(bench, kin, rows):
-    "The parameters of every row are those of the layer that the chapter shows now."
-    # FLOPs may differ: how an NdLinear is carried out is the library's choice, and a row counts what ran.
+    "Parameters and FLOPs of every row are those of the layer that the chapter shows now."
     now, x = {}, torch.randn(1, 5, 5, 200)
     for name, setting, budget, make in bench.networks(kin, 12):
         net = make()
         work = count(net if name == "logistic" else net[0], x)
-        now[name, setting, budget] = str(work.parameters)
+        now[name, setting, budget] = str(work.parameters), str(2 * work.multiply_adds)
     assert {(r["layer"], r["setting"], r["budget"]) for r in rows} == set(now)
-    assert all(r["parameters"] == now[r["layer"], r["setting"], r["budget"]] for r in rows)
+    assert all((r["parameters"], r["flops"]) == now[r["layer"], r["setting"], r["budget"]] for r in rows)
 
 
 def test_rows_are_complete(bench, rows):
