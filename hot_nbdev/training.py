@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['batches', 'shares', 'Task', 'train_step', 'Forecasting', 'balanced_weights', 'Classification', 'Segmentation',
            'decay_groups', 'schedule', 'Average', 'TrainConfig', 'evaluate', 'Checkpoints', 'check_folder',
-           'make_accelerator', 'Result', 'fit', 'row', 'read_rows', 'append_row']
+           'make_accelerator', 'Result', 'fit', 'row', 'read_rows', 'append_row', 'Table', 'setting', 'summarize']
 
 # %% ../nbs/17_training.ipynb #dc0fe55a
 import csv
@@ -15,6 +15,7 @@ import json
 import math
 import os
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -878,3 +879,61 @@ def _locked(path: Path):
     with open(path.with_name(f".{path.name}.lock"), "w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
+
+# %% ../nbs/17_training.ipynb #19bd947e
+class Table(list):
+    "Lines, each a dict with the same keys, that a notebook shows as a table."
+    def __init__(self, lines=(), digits: int = 3):
+        super().__init__(lines)
+        self.digits = digits
+
+    def cells(self) -> list:
+        "Lines of text; a number and its standard deviation share a cell."
+        def text(line, key):
+            v, sd = line[key], line.get(f"{key}_sd")
+            shown = f"{v:.{self.digits}f}" if isinstance(v, float) else "" if v is None else str(v)
+            return shown if sd is None else f"{shown} ± {sd:.{self.digits}f}"
+        keys = [k for k in (self[0] if self else {}) if not (k.endswith("_sd") and k[:-3] in self[0])]
+        return [keys, *([text(line, key) for key in keys] for line in self)]
+
+    def __repr__(self) -> str:
+        widths = [max(map(len, column)) for column in zip(*self.cells())]
+        return "\n".join("  ".join(t.ljust(w) for t, w in zip(line, widths)).rstrip() for line in self.cells())
+
+    def _repr_html_(self) -> str:
+        from html import escape
+        head, *body = ["".join(f"<{tag}>{escape(t)}</{tag}>" for t in line)
+                       for tag, line in zip(["th"] + ["td"] * len(self), self.cells())]
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{b}</tr>' for b in body)}</tbody></table>"
+
+# %% ../nbs/17_training.ipynb #e634d927
+def setting(row: dict, name: str):
+    "A column of a row, or what its JSON columns settings, training and model say; None if nothing does."
+    if row.get(name, "") != "":
+        return row[name]
+    for column in ("settings", "training", "model"):
+        found = json.loads(row.get(column) or "{}")
+        if name in found:
+            return found[name]
+    return None
+
+
+def summarize(
+    rows: Sequence,         # of `read_rows`
+    by: Sequence,           # columns or settings that make a line
+    of: Sequence,           # columns of numbers
+    digits: int = 3,        # shown behind the point
+) -> Table:                 # a line for each group, in the order met: its key, runs, mean and `…_sd` of each number
+    "Mean and standard deviation (R - 1) over the runs that differ in nothing named by `by`; no deviation of a single run."
+    groups = {}
+    for r in rows:
+        groups.setdefault(tuple(str(setting(r, key)) for key in by), []).append(r)
+    lines = []
+    for key, found in groups.items():
+        line = {**dict(zip(by, key)), "runs": len(found)}
+        for name in of:
+            values = [float(r[name]) for r in found if r.get(name, "") != ""]
+            line[name] = statistics.mean(values) if values else None
+            line[f"{name}_sd"] = statistics.stdev(values) if len(values) > 1 else None
+        lines.append(line)
+    return Table(lines, digits)
