@@ -5,17 +5,19 @@
 # %% auto #0
 __all__ = ['ResNetConfig', 'ResNetClassifier']
 
-# %% ../nbs/19_volumes.ipynb #ac22de34
-from dataclasses import asdict, dataclass
+# %% ../nbs/19_volumes.ipynb #313c44c5
+from dataclasses import dataclass
 from math import prod
 
 from torch import Tensor
 
-from .transformer import _Model as Model
+from .transformer import Model, ModelConfig
 
-# %% ../nbs/19_volumes.ipynb #b52f9775
+# %% ../nbs/19_volumes.ipynb #6f26d3ca
+_DEPTHS = (10, 18, 34, 50, 101, 152, 200)
+
 @dataclass
-class ResNetConfig:
+class ResNetConfig(ModelConfig):
     "Settings of ResNetClassifier. The defaults are MedMNIST's baseline for volumes of 28³ voxels."
     in_channels: int = 1     # numbers at each voxel
     classes: int = 2         # number of classes
@@ -34,12 +36,7 @@ class ResNetConfig:
         if int(64 * self.width) < 1:
             raise ValueError(f"ResNetConfig: width is {self.width!r}, which leaves no channels of 64; give 1/64 or more")
 
-    def to_dict(self) -> dict:
-        return {"model": "resnet", **asdict(self)}
-
-_DEPTHS = (10, 18, 34, 50, 101, 152, 200)
-
-# %% ../nbs/19_volumes.ipynb #e2adaade
+# %% ../nbs/19_volumes.ipynb #a1df0025
 class ResNetClassifier(Model):
     "A 3D ResNet of MONAI behind the interface of HOTClassifier."
     config_class = ResNetConfig

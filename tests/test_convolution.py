@@ -1,4 +1,4 @@
-"""The 3D ResNet behind the interface of the book's classifiers: counts, shapes, errors, one epoch of training."""
+"""The 3D ResNet behind the interface of the classifiers: counts, shapes, errors, saving, one epoch."""
 import subprocess
 import sys
 
@@ -11,6 +11,7 @@ from hot_nbdev.convolution import ResNetClassifier, ResNetConfig  # noqa: E402
 from hot_nbdev.cost import count  # noqa: E402
 from hot_nbdev.data import Items  # noqa: E402
 from hot_nbdev.training import Classification, TrainConfig, fit  # noqa: E402
+from hot_nbdev.transformer import load_model  # noqa: E402
 
 SMALL = ResNetConfig(depth=10, width=1 / 16, in_channels=2, classes=3)
 
@@ -57,14 +58,20 @@ def test_without_monai_the_error_names_the_package():
     assert "pip install monai" in found.stdout
 
 
-def test_one_epoch(tmp_path):
+def test_one_epoch_and_what_it_saves(tmp_path):
+    "The running means and the count of batches of the norms survive."
     torch.manual_seed(1)
     part = Items(torch.randn(12, 6, 6, 6, 2), torch.arange(12) % 3)
-    model = ResNetClassifier(SMALL)
-    config = TrainConfig(epochs=1, batch_size=4)
-    result = fit(model, part, part, Classification(3), config, tmp_path, progress=False)
+    model, config = ResNetClassifier(SMALL), TrainConfig(epochs=1, batch_size=4)
+    result = fit(model, part, part, Classification(3), config, tmp_path / "run", progress=False)
     assert result.epochs == 1 and model.net.bn1.num_batches_tracked == 3
-    from safetensors.torch import load_file
-    stored = load_file(tmp_path / "model.safetensors")
-    assert {name for name, _ in model.named_buffers()} <= set(stored)
-    assert stored["net.bn1.num_batches_tracked"] == 3
+    model.eval().save(tmp_path / "saved")
+    x, _ = part[torch.arange(12)]
+    for folder in ("run", "saved"):
+        again = load_model(tmp_path / folder)
+        assert again.config == SMALL and isinstance(again, ResNetClassifier) and not again.training
+        assert all(torch.equal(t, again.state_dict()[name]) for name, t in model.state_dict().items())
+        with torch.no_grad():
+            assert torch.equal(again(x), model(x))
+    double = load_model(tmp_path / "saved", dtype=torch.float64)
+    assert double.net.bn1.num_batches_tracked.dtype == torch.int64 and double.net.fc.weight.dtype == torch.float64
