@@ -1,0 +1,77 @@
+"""The 3D ResNet behind the interface of the classifiers: counts, shapes, errors, saving, one epoch."""
+import subprocess
+import sys
+
+import pytest
+import torch
+
+pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
+
+from hot_nbdev.convolution import ResNetClassifier, ResNetConfig  # noqa: E402
+from hot_nbdev.cost import count  # noqa: E402
+from hot_nbdev.data import Items  # noqa: E402
+from hot_nbdev.training import Classification, TrainConfig, fit  # noqa: E402
+from hot_nbdev.transformer import load_model  # noqa: E402
+
+SMALL = ResNetConfig(depth=10, width=1 / 16, in_channels=2, classes=3)
+
+
+def test_counts_of_the_baseline():
+    "3D ResNet-18 of MedMNIST: no max pooling, first stride 1, no bias before a norm."
+    model = ResNetClassifier(ResNetConfig(), device="meta")
+    work = count(model, torch.empty(1, 28, 28, 28, 1, device="meta"))
+    pairs = [(64, 64), (64, 128), (128, 256), (256, 512)]
+    blocks = sum(27 * (a * b + 3 * b * b) + 8 * b + (a * b + 2 * b) * (a != b) for a, b in pairs)
+    assert work.parameters == 27 * 64 + 2 * 64 + blocks + 513 * 2 == 33_140_802
+    assert work.multiply_adds == 17_749_103_616
+
+
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_any_batch_axes(batch):
+    torch.manual_seed(0)
+    model, x = ResNetClassifier(SMALL).eval(), torch.randn(*batch, 9, 8, 7, 2)
+    with torch.no_grad():
+        y = model(x)
+        each = [model.net(v.movedim(-1, 0)[None])[0] for v in x.reshape(y[..., 0].numel(), 9, 8, 7, 2)]
+    assert y.shape == (*batch, 3)
+    torch.testing.assert_close(y.reshape(-1, 3), torch.stack(each))
+
+
+def test_errors_say_the_way_out():
+    model = ResNetClassifier(SMALL, dtype=torch.float64).eval()
+    assert model(torch.randn(1, 8, 8, 8, 2).double()).dtype == torch.float64
+    with pytest.raises(ValueError, match="x must be .*channels are the last axis"):
+        model(torch.randn(1, 2, 8, 8, 8))
+    with pytest.raises(ValueError, match="mask must be None.*masked_fill"):
+        model(torch.randn(1, 8, 8, 8, 2), torch.ones(1, 8, 8, 8, dtype=torch.bool))
+    for wrong in (dict(depth=20), dict(classes=0), dict(width=0.01), dict(stem_stride=1.5)):
+        with pytest.raises(ValueError, match=f"ResNetConfig: {list(wrong)[0]}"):
+            ResNetConfig(**wrong)
+
+
+def test_without_monai_the_error_names_the_package():
+    code = ("import sys; sys.modules['monai'] = None\n"
+            "from hot_nbdev.convolution import ResNetClassifier, ResNetConfig\n"
+            "assert not any(m.split('.')[0] == 'monai' and sys.modules[m] for m in sys.modules)\n"
+            "try: ResNetClassifier(ResNetConfig())\nexcept ImportError as e: print(e)")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install monai" in found.stdout
+
+
+def test_one_epoch_and_what_it_saves(tmp_path):
+    "The running means and the count of batches of the norms survive."
+    torch.manual_seed(1)
+    part = Items(torch.randn(12, 6, 6, 6, 2), torch.arange(12) % 3)
+    model, config = ResNetClassifier(SMALL), TrainConfig(epochs=1, batch_size=4)
+    result = fit(model, part, part, Classification(3), config, tmp_path / "run", progress=False)
+    assert result.epochs == 1 and model.net.bn1.num_batches_tracked == 3
+    model.eval().save(tmp_path / "saved")
+    x, _ = part[torch.arange(12)]
+    for folder in ("run", "saved"):
+        again = load_model(tmp_path / folder)
+        assert again.config == SMALL and isinstance(again, ResNetClassifier) and not again.training
+        assert all(torch.equal(t, again.state_dict()[name]) for name, t in model.state_dict().items())
+        with torch.no_grad():
+            assert torch.equal(again(x), model(x))
+    double = load_model(tmp_path / "saved", dtype=torch.float64)
+    assert double.net.bn1.num_batches_tracked.dtype == torch.int64 and double.net.fc.weight.dtype == torch.float64
