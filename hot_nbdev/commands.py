@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from . import adapters, convolution, linear, training  # noqa: F401  models and networks that settings name
 from . import data as sources
-from . import training
 from hot_nbdev.transformer import (
     ATTENTIONS,
+    FEED_FORWARDS,
     ClassifierConfig,
     ForecasterConfig,
-    HOTClassifier,
-    HOTForecaster,
-    HOTSegmenter,
+    ModelConfig,
     SegmenterConfig,
     load_model,
+    make_model,
 )
 
 # %% ../nbs/commands.ipynb #5034db69
@@ -125,7 +125,7 @@ def _model_options(depth: int, patch: int) -> list:
         _Option("positions", "rotary", "second paper: all four", choices=("none", "learned", "sincos", "rotary")),
         _Option("stem", "linear", "from patch to token; first paper: conv for volumes", choices=("linear", "conv")),
         _Option("stem_kernel", 3, "width of conv; first paper: 3, 5, 7", int),
-        _Option("ff", "gelu", "feed-forward network; code of the second paper: swiglu", choices=("gelu", "swiglu")),
+        _Option("ff", "gelu", "feed-forward network; code of the second paper: swiglu", choices=tuple(FEED_FORWARDS)),
         _Option("model_option", [], "any further setting of the model as name=JSON, such as ff_hidden=512", many=True)]
 
 # %% ../nbs/commands.ipynb #c1c311df
@@ -133,18 +133,24 @@ _DATA = _Option("data", None, "name of the data, or a path")
 _POOL = ("mean", "flatten")
 
 
+def _rivals(*names: str) -> _Option:
+    return _Option("model", "hot", "the Transformer, or a rival in its place, which takes its settings by --model-option",
+                   choices=("hot", *names))
+
+
 def _forecast_options() -> list:
     return [_DATA, _Option("lookback", 96, "steps that the model sees", int),
             _Option("horizon", 96, "steps ahead; the papers: 96, 192, 336, 720", int),
             _Option("score", [], "horizons that are scored, no longer than the horizon; default: the horizon", int, many=True),
             _Option("mend", False, "fill sentinels and missing values of the series", bool),
-            *_model_options(2, 4), _Option("pool", "flatten", "of the time patches; first paper: both; second: mean", choices=_POOL)]
+            _rivals("linear", "dlinear"), *_model_options(2, 4),
+            _Option("pool", "flatten", "of the time patches; first paper: both; second: mean", choices=_POOL)]
 
 
 def _classify_options() -> list:
     return [_DATA, _Option("size", 28, "voxels a side, 28 or 64", int), _Option("flips", False, "random flips in training", bool),
             _Option("class_weights", "none", "in the loss", choices=("none", "balanced")),
-            *_model_options(6, 4), _Option("pool", "mean", "of the tokens; first paper: both; second: mean", choices=_POOL)]
+            _rivals("resnet"), *_model_options(6, 4), _Option("pool", "mean", "of the tokens; first paper: both; second: mean", choices=_POOL)]
 
 
 def _segment_options() -> list:
@@ -202,8 +208,36 @@ def _parts(kind: str, s: dict):
     return sources.scene_data(s["data"], seed=0, **{key: s[key] for key in keys}, **common)
 
 
-def _model_config(kind: str, s: dict, sizes: Sequence[int], channels: int, classes: int):
+def _further(s: dict) -> dict:
+    "The settings that --model-option gives."
+    found = {}
+    for text in s["model_option"]:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = json.loads(value)
+        except ValueError as e:
+            raise ValueError(f"model_option: {text!r} is not name=JSON; write ff_hidden=512, or act='\"gelu\"'") from e
+    return found
+
+
+def _rival_config(kind: str, s: dict, channels: int, classes: int) -> ModelConfig:
+    "The configuration of a model that is no Transformer."
+    ours = {o.name for o in _model_options(0, 0)} - {"model_option"} | {"pool"}
+    lost = [o.name for o in _OPTIONS[kind]() if o.name in ours and s[o.name] != o.default]
+    if lost:
+        raise ValueError(f"{', '.join(lost)}: settings of the Transformer, but model is {s['model']!r}; leave them out, or "
+                         "give those of the rival by --model-option")
+    if s["model"] == "resnet":
+        own = dict(model="resnet", in_channels=channels, classes=classes)
+    else:
+        own = dict(model="linear", lookback=s["lookback"], horizons=[s["horizon"]], trend=25 if s["model"] == "dlinear" else None)
+    return ModelConfig.from_dict({**own, **_further(s)})
+
+
+def _model_config(kind: str, s: dict, sizes: Sequence[int], channels: int, classes: int) -> ModelConfig:
     "The configuration of the model for inputs of these sizes."
+    if s.get("model", "hot") != "hot":
+        return _rival_config(kind, s, channels, classes)
     options = {} if s["combine"] is None else {"combine": s["combine"]}
     p, k = s["patch"], len(sizes)
     free = {"forecast": k - 1, "classify": 0, "segment": k - 2}[kind]       # modes without patches: series, dates
@@ -212,12 +246,6 @@ def _model_config(kind: str, s: dict, sizes: Sequence[int], channels: int, class
              "stem_kernel", "ff")
     settings = {**{name: s[name] for name in names}, "attention_options": options, "patch": single if len(p) == 1 else p,
                 "sizes": sizes}
-    for text in s["model_option"]:
-        name, _, value = text.partition("=")
-        try:
-            settings[name] = json.loads(value)
-        except ValueError as e:
-            raise ValueError(f"model_option: {text!r} is not name=JSON; write ff_hidden=512, or act='\"gelu\"'") from e
     if kind == "forecast":
         more = dict(model="forecaster", lookback=s["lookback"], horizons=[s["horizon"]], pool=s["pool"])
     else:
@@ -225,10 +253,12 @@ def _model_config(kind: str, s: dict, sizes: Sequence[int], channels: int, class
         if kind == "classify":
             more["pool"] = s["pool"]
     kinds = {"forecast": ForecasterConfig, "classify": ClassifierConfig, "segment": SegmenterConfig}
-    return kinds[kind].from_dict({**more, **settings})
+    return kinds[kind].from_dict({**more, **settings, **_further(s)})
 
 # %% ../nbs/commands.ipynb #e6514ec2
-_MODELS = {"forecast": HOTForecaster, "classify": HOTClassifier, "segment": HOTSegmenter}
+def _attention(s: dict) -> str:
+    "What a row and a folder are called after: the kind of attention, or the rival."
+    return s["attention"] if s.get("model", "hot") == "hot" else s["model"]
 
 
 def _task(kind: str, s: dict, parts) -> training.Task:
@@ -261,7 +291,7 @@ def _run_name(kind: str, s: dict, options: Sequence) -> str:
     "A name that differs wherever such a setting differs."
     digest = hashlib.sha256((kind + _choices(s, options)).encode()).hexdigest()[:8]
     horizon = [str(s["horizon"])] if kind == "forecast" else []
-    return "-".join([kind, Path(s["data"]).stem, *horizon, s["attention"], f"seed{s['seed']}", digest])
+    return "-".join([kind, Path(s["data"]).stem, *horizon, _attention(s), f"seed{s['seed']}", digest])
 
 
 def _describe(kind: str, s: dict, parts) -> dict:
@@ -299,7 +329,7 @@ def _train(kind: str, s: dict) -> list:
     settings = training.TrainConfig.from_dict({key: s[key] for key in _TRAINING_HELP})
     with torch.random.fork_rng([]):
         torch.manual_seed(s["seed"])
-        model = _MODELS[kind](config)
+        model = make_model(config)
     accelerator = training.make_accelerator(settings, cpu=s["cpu"])
     if accelerator.is_main_process:
         training.check_folder(table.parent)
@@ -315,7 +345,7 @@ def _train(kind: str, s: dict) -> list:
         test = training.evaluate(model, part.to(accelerator.device), task, 4 * s["batch_size"], accelerator)
         more = {} if horizon is None else {"lookback": s["lookback"], "horizon": horizon, "trained_horizon": s["horizon"]}
         row = training.row(task, parts.about["name"], _md5(kind, s, parts), model, settings, result, test, x,
-                           attention=s["attention"], **more, run=name, settings=_choices(s, options))
+                           attention=_attention(s), **more, run=name, settings=_choices(s, options))
         if accelerator.is_main_process and not any(
                 r.get("run") == name and r.get("horizon", "") == str(horizon or "") for r in training.read_rows(table)):
             training.append_row(table, row)
@@ -430,7 +460,7 @@ def _read_array(path, key: str | None) -> np.ndarray:
 
 def _predict_classify(model, about, path, out, key=None) -> list:
     "A row of probabilities for each volume."
-    images, k = torch.from_numpy(_read_array(path, key)), model.config.order
+    images, k = torch.from_numpy(_read_array(path, key)), 3      # modes
     images = images[None] if images.ndim == k else images
     if images.ndim != k + 1:
         raise ValueError(f"{path} should hold volumes (n, size, size, size), but holds {tuple(images.shape)}")
