@@ -540,9 +540,54 @@ _TABLES = {     # command, data by the papers' names, settings by rows, further 
     "hot2-table7": ("classify", {name: _FIVE[name] for name in ("Organ", "Nodule", "Vessel")},
                     {f"{row}, {name}": {**settings, "positions": value} for row, settings in _HOT2.items()
                      for name, value in _POSITIONS.items()}, [{}]),
+    "hot2-table8": ("forecast", {name: _ECL[name] for name in ("Solar", "Weather", "ECL")}, {
+        "no attention": dict(attention="none", pool="mean"),
+        **{name + end: {**row, "pool": "mean", "ff": ff} for name, row in _HOT2.items()
+           for end, ff in ((", no FFN", "none"), ("", "gelu"))}}, _HORIZONS),
+}
+
+# %% ../nbs/commands.ipynb #959b2e64
+_KINDS = {name: dict(attention=name) for name in ("product", "sum", "full", "none")}
+_SMALL = dict(dim=32, heads=4, patch=[8], rate=1e-3, epochs=5, patience=2)
+_SHORT = {**_SMALL, "patch": [16], "epochs": 3, "patience": None}
+_PREFIXES = [{"horizon": 720, "score": [96, 192, 336, 720]}]        # one model, judged on four horizons
+_VOLUME = dict(dim=32, depth=2, heads=4, stem="conv", stem_kernel=5, rate=1e-3, flips=True, batch_size=16, epochs=20)
+_PINES = dict(dim=64, depth=2, heads=4, rate=1e-3, flips=True, batch_size=8, dropout=0.2, epochs=20)
+_DATES = dict(dim=32, depth=2, heads=4, patch=[1, 2, 2], rate=1e-3, flips=True, criterion="miou", epochs=20)
+_RESNET = dict(model="resnet", rate=1e-3, flips=True, batch_size=16, epochs=10,
+               model_option=["stem_stride=2", "max_pool=true", "width=0.5"])
+_LINEAR = {name: dict(model=name, rate=1e-3, epochs=5, patience=2) for name in ("linear", "dlinear")}
+_PARTS = {      # of the model, changed one by one
+    **{name: dict(attention=name) for name in ("temporal", "spatial", "full-linear", "axial", "divided")},
+    **{f"{heads} heads": dict(heads=heads) for heads in (1, 2, 8)},
+    **{f"{dim} features, {heads} heads": dict(dim=dim, heads=heads) for dim, heads in ((8, 1), (16, 2), (64, 8))},
+    **{f"positions {name}": dict(positions=name) for name in ("none", "learned", "sincos")},
+    **{f"pool {pool}{f', {kernel}' if kernel else ''}":
+       dict(kernel=kernel, model_option=[] if pool == "mean" else [f'attention_options={{"pool": "{pool}"}}'])
+       for kernel in (None, "smreg") for pool in ("mean", "sum", "rsqrt") if kernel or pool != "mean"},
+    "pool sum, normalized queries and keys": dict(model_option=['attention_options={"pool": "sum", "qk_norm": true}']),
+    "no feed-forward": dict(ff="none"), "ndlinear feed-forward": dict(ff="ndlinear"),
+    "sum, no feed-forward": dict(attention="sum", ff="none"), "neither": dict(attention="none", ff="none"),
 }
 
 
+def _sized(rows: dict, size: dict) -> dict:
+    return {name: {**size, **row} for name, row in rows.items()}
+
+
+_TABLES |= {
+    "chapter18-days": ("forecast", {"Exchange": "exchange_rate"}, _sized(_KINDS, _SMALL), _HORIZONS),
+    "chapter18-hours": ("forecast", {"ETTh1": "ETTh1"}, _sized(_KINDS, _SMALL), _PREFIXES),
+    "chapter18-minutes": ("forecast", {"ETTm1": "ETTm1", "Weather": "weather"}, _sized(_KINDS, _SHORT), _PREFIXES),
+    "chapter18-linear": ("forecast", {name: name for name in ("exchange_rate", "ETTh1", "ETTm1", "weather")}, _LINEAR, _HORIZONS),
+    "chapter19": ("classify", {"Adrenal": "adrenalmnist3d", "Vessel": "vesselmnist3d"},
+                  {**_sized(_KINDS, _VOLUME), "ResNet-18": _RESNET}, [{}]),
+    "chapter20-pines": ("segment", {"Indian Pines": "indian_pines"}, _sized(_KINDS, _PINES), [{}]),
+    "chapter20-dates": ("segment", {"Sentinel-2": "sentinel2"}, _sized(_KINDS, _DATES), [{}]),
+    "chapter21": ("forecast", {"Exchange": "exchange_rate"}, _sized(_PARTS, _SMALL), [{"horizon": 96}]),
+}
+
+# %% ../nbs/commands.ipynb #b2b2e7fe
 def _runs(table: str, rows=None, data=None, seeds=(0,), more: dict | None = None) -> list:
     "The runs behind a table, or behind some of its rows: (command, title, settings)."
     kind, sets, settings, further = _TABLES[table]

@@ -13,7 +13,7 @@ from chapters import ROOT
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev import commands, data, training  # noqa: E402
+from hot_nbdev import commands, data, training, transformer  # noqa: E402
 from hot_nbdev.training import read_rows  # noqa: E402
 
 SMALL = "--dim 8 --depth 1 --heads 2 --epochs 2 --batch-size 8 --rate 0.01".split()
@@ -131,7 +131,7 @@ def test_every_choice_of_the_papers_can_be_made():
                 config = commands._model_config(kind, s, sizes, 1, 2)
                 training.TrainConfig.from_dict({key: s[key] for key in commands._TRAINING_HELP})
                 with torch.device("meta"):
-                    commands._MODELS[kind](config, device="meta")
+                    transformer.make_model(config, device="meta")
 
 
 def test_forecasts_from_file_to_file(capsys):
@@ -150,6 +150,42 @@ def test_forecasts_from_file_to_file(capsys):
     said = fails(capsys, commands.hot_predict, f"runs/{rows[0]['run']}", "short.csv")
     assert "has 5 rows, but the model sees 8" in said
     assert "no input.json" in fails(capsys, commands.hot_predict, "runs", "waves.csv")
+
+
+@pytest.mark.parametrize("model", ["linear", "dlinear"])
+def test_linear_rivals_train_and_predict(capsys, model):
+    write_series()
+    words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", "--model", model, *SMALL[-6:]]
+    commands.hot_forecast([*words, "--model-option", "instance_norm=false"])
+    row, = read_rows("results/forecast.csv")
+    config = json.loads(row["model"])
+    assert (row["attention"], config["model"], config["trend"]) == (model, "linear", 25 if model == "dlinear" else None)
+    assert config["instance_norm"] is False and int(row["parameters"]) == (1 + bool(config["trend"])) * 4 * 33
+    commands.hot_predict([f"runs/{row['run']}", "waves.csv"])
+    assert len(read_rows("waves-forecast.csv")) == 4
+    said = fails(capsys, commands.hot_forecast, *words, "--dim", "8", "--pool", "mean")
+    assert "dim, pool: settings of the Transformer, but model is 'lin" in said.replace("'dlin", "'lin")
+    assert "unknown settings ['widht']" in fails(capsys, commands.hot_forecast, *words, "--model-option", "widht=1")
+
+
+def test_a_convolutional_rival_trains_and_predicts(monkeypatch):
+    pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
+    write_volumes("vesselmnist3d.npz", monkeypatch)
+    commands.hot_classify(["--data", "vesselmnist3d", "--data-dir", ".", "--model", "resnet", *SMALL[-6:],
+                           "--model-option", "width=0.05", "stem_stride=2", "max_pool=true"])
+    row, = read_rows("results/classify.csv")
+    assert row["attention"] == "resnet" and row["run"].startswith("classify-vesselmnist3d-resnet-seed0")
+    commands.hot_predict([f"runs/{row['run']}", "vesselmnist3d.npz", "--key", "test_images"])
+    assert len(read_rows("vesselmnist3d-classes.csv")) == 8
+
+
+@pytest.mark.parametrize("ff", ["none", "ndlinear"])
+def test_feed_forward_networks_by_name(ff):
+    write_series()
+    commands.hot_forecast(["--data", "waves.csv", "--lookback", "8", "--horizon", "4", "--ff", ff, *SMALL])
+    row, = read_rows("results/forecast.csv")
+    commands.hot_predict([f"runs/{row['run']}", "waves.csv"])
+    assert json.loads(row["model"])["ff"] == ff
 
 
 @pytest.mark.parametrize("dates", [None, 2])
@@ -242,4 +278,6 @@ def test_a_table_can_be_cut_down():
     assert len(commands._runs("hot2-table1", ["HOT (sum)"], ["Weather"], [1], {"horizon": 96})) == 1
     for table in commands._TABLES:
         for kind, _, s in commands._runs(table):
-            commands._complete(commands._OPTIONS[kind](), s, table)
+            s = commands._complete(commands._OPTIONS[kind](), s, table)
+            scene = (16, 16) if len(s["patch"]) == 1 else (5, 16, 16)
+            commands._model_config(kind, s, {"forecast": (96, 8), "classify": (28, 28, 28), "segment": scene}[kind], 1, 2)
