@@ -14,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .transformer import _check_input, normalize_series
-from .transformer import _Model as Model
+from .transformer import Model, ModelConfig, _check_input, normalize_series
 
 # %% ../nbs/18_forecasting.ipynb #90526317
 @dataclass
-class LinearConfig:
+class LinearConfig(ModelConfig):
     "Settings of LinearForecaster; mode 0 is time."
     lookback: int = 96              # time steps that it sees
     horizons: tuple = (96,)         # time steps ahead, one or several: prefixes of the longest

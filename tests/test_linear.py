@@ -1,0 +1,121 @@
+"""Linear forecasters: saving, precision, masks, gradients, and the closed form."""
+import pytest
+import torch
+from torch.testing import assert_close
+
+from hot_nbdev.data import Windows
+from hot_nbdev.linear import LinearConfig, LinearForecaster, least_squares, moving_average, simple_forecaster
+from hot_nbdev.transformer import ModelConfig, load_model, make_model
+
+KINDS = {
+    "one matrix": (dict(), (2, 12, 3)),
+    "two branches": (dict(trend=5, instance_norm=False), (2, 12, 3)),
+    "each its own": (dict(trend=3, series=6, order=3), (4, 12, 2, 3)),
+    "one series": (dict(order=1), (5, 12)),
+}
+kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def make(kind, dtype=torch.float32):
+    torch.manual_seed(0)
+    options, shape = KINDS[kind]
+    return LinearForecaster(LinearConfig(12, (3, 7), **options), dtype=dtype), torch.randn(shape, dtype=dtype)
+
+
+@kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_shapes_prefixes_and_precision(kind, dtype):
+    model, x = make(kind, dtype)
+    y = model(x)
+    assert y.dtype == dtype and y.shape == (x.shape[0], 7, *x.shape[2:])
+    assert {h: t.shape[1] for h, t in model.forecasts(x).items()} == {3: 3, 7: 7}
+    near = dict(rtol=0.05, atol=0.01) if dtype == torch.bfloat16 else {}
+    assert_close(model(x, horizon=3), y[:, :3], **near)
+    assert_close(model(x[0]), y[0], **near)
+    assert model(x[:0]).shape == (0, *y.shape[1:])
+    assert_close(model(x.expand(2, *x.shape)), y.expand(2, *y.shape), **near)
+
+
+@kind
+def test_a_saved_model_is_the_same(kind, tmp_path):
+    model, x = make(kind)
+    model.save(tmp_path)
+    again = load_model(tmp_path)
+    assert type(again) is LinearForecaster and again.config == model.config and not again.training
+    assert torch.equal(again(x), model(x))
+    assert ModelConfig.from_dict(model.config.to_dict()) == model.config
+    assert model.config.to_dict()["model"] == "linear"
+    assert load_model(tmp_path, dtype=torch.float64)(x.double()).dtype == torch.float64
+    other = make_model(model.config)
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), model(x))
+
+
+@kind
+def test_what_is_missing_has_no_say(kind):
+    model, x = make(kind)
+    mask = torch.rand(x.shape, generator=torch.Generator().manual_seed(1)) < 0.6
+    mask[0] = False                                     # a sample without any number
+    y = model(x, mask)
+    assert y.isfinite().all()
+    for junk in (float("nan"), float("inf"), 1e30):
+        assert torch.equal(model(x.masked_fill(~mask, junk), mask), y)
+    assert torch.equal(model(x, torch.ones_like(mask)), model(x))
+    with pytest.raises(ValueError, match="LinearForecaster: mask must be bool"):
+        model(x, mask.float())
+
+
+@kind
+def test_gradients_flow(kind):
+    model, x = make(kind, torch.float64)
+    x.requires_grad_()
+    model(x).square().mean().backward()
+    assert all(p.grad.abs().sum() > 0 for p in model.parameters()) and x.grad.abs().sum() > 0
+    small = x.detach()[:1].clone().requires_grad_()
+    assert torch.autograd.gradcheck(model, (small,))
+
+
+@kind
+def test_counts_without_memory(kind):
+    model = LinearForecaster(make(kind)[0].config, device="meta")
+    assert model(torch.empty(KINDS[kind][1], device="meta")).shape[1] == 7
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("series", [None, 3])
+def test_no_other_weights_fit_better(norm, series):
+    values = torch.randn(120, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).cumsum(0)
+    part, ridge = Windows(values, 8, 4), 0.1
+    config = LinearConfig(8, (2, 4), series=series, instance_norm=norm)
+    best = least_squares(config, part, ridge, batch_size=50)
+    x, y = part[torch.arange(len(part))]
+
+    def loss(model):
+        squares = (model(x) - y).square().sum(1).mean()
+        return squares + ridge * model.linear.weight.square().sum() / (3 if series else 1)
+
+    least = loss(best)
+    least.backward()
+    assert max(p.grad.abs().max() for p in best.parameters()) < 1e-8
+    with torch.no_grad():
+        for p in best.parameters():
+            p += 0.01 * torch.randn_like(p)
+        assert loss(best) > least
+
+
+def test_the_closed_form_keeps_the_precision_and_refuses_what_is_not_finite():
+    values = torch.randn(60, 2)
+    assert least_squares(LinearConfig(8, (4,)), Windows(values, 8, 4)).linear.weight.dtype == torch.float32
+    values[30, 1] = float("nan")
+    with pytest.raises(ValueError, match="least_squares: the part holds numbers that are not finite"):
+        least_squares(LinearConfig(8, (4,)), Windows(values, 8, 4))
+
+
+def test_wide_averages_and_simple_forecasts_of_tensors():
+    x = torch.randn(2, 5)
+    assert_close(moving_average(x, 21)[:, 2], (8 * x[:, 0] + x.sum(1) + 8 * x[:, 4]) / 21)
+    x = torch.randn(3, 6, 2, 4)
+    assert_close(simple_forecaster("last", 6, (2, 5), order=3)(x), x[:, -1:].expand(-1, 5, -1, -1))
+    assert_close(simple_forecaster("seasonal", 6, (5,), 3, order=3)(x)[:, 3], x[:, 3])
+    with pytest.raises(ValueError, match="choose 'last', 'mean' or 'seasonal'"):
+        simple_forecaster("naive")
