@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['FEED_FORWARDS', 'ATTENTIONS', 'PatchEmbed', 'FeedForward', 'Block', 'make_kernel', 'make_attention', 'ModelConfig',
            'HOTConfig', 'ClassifierConfig', 'ForecasterConfig', 'SegmenterConfig', 'Model', 'HOTEncoder',
-           'HOTClassifier', 'normalize_series', 'HOTForecaster', 'HOTSegmenter', 'load_model']
+           'HOTClassifier', 'normalize_series', 'HOTForecaster', 'HOTSegmenter', 'make_model', 'load_model']
 
 # %% ../nbs/10_transformer.ipynb #732f2b5e
 import dataclasses
@@ -739,12 +739,25 @@ class HOTSegmenter(Model):
         return (y, maps) if return_maps else y
 
 # %% ../nbs/10_transformer.ipynb #8d91fe4c
+def _class_of(config: ModelConfig) -> type:
+    "The class of models that has these settings."
+    return {m.config_class: m for m in _below(Model)}[type(config)]
+
+
+def make_model(
+    config: ModelConfig,
+    device=None,
+    dtype=None,
+) -> Model:         # new, of the class that has such settings
+    "A model of any kind from its settings."
+    return _class_of(config)(config, device=device, dtype=dtype)
+
+
 def load_model(
     folder,         # where `save` wrote
     device=None,
     dtype=None,     # default: as it was written
-) -> nn.Module:     # of the class that wrote it
+) -> Model:         # of the class that wrote it
     "A saved model of any kind, in evaluation mode."
     config = ModelConfig.load(Path(folder) / "config.json")
-    kinds = {m.config_class: m for m in _below(Model)}
-    return kinds[type(config)].load(folder, device, dtype)
+    return _class_of(config).load(folder, device, dtype)
