@@ -74,4 +74,5 @@ def test_one_epoch_and_what_it_saves(tmp_path):
         with torch.no_grad():
             assert torch.equal(again(x), model(x))
     double = load_model(tmp_path / "saved", dtype=torch.float64)
-    assert double.net.bn1.num_batches_tracked.dtype == torch.int64 and double.net.fc.weight.dtype == torch.float64
+    assert double.net.bn1.num_batches_tracked.dtype == torch.int64
+    assert double.net.fc.weight.dtype == torch.float64
