@@ -812,7 +812,7 @@ def _multiply_adds(model: nn.Module, sample: Tensor) -> int:
     import copy
 
     from hot_nbdev.cost import count
-    return count(copy.deepcopy(model).to("meta"), torch.empty_like(sample, device="meta")).multiply_adds
+    return count(copy.deepcopy(model).to("meta").eval(), torch.empty_like(sample, device="meta")).multiply_adds
 
 # %% ../nbs/17_training.ipynb #51a55f78
 def row(
