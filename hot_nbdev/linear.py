@@ -63,7 +63,7 @@ class _Maps(nn.Module):
             return F.linear(x, weight, bias)
         return torch.einsum("...nt,nht->...nh", x, weight) + bias
 
-
+# %% ../nbs/18_forecasting.ipynb #2a7d0b2a
 class LinearForecaster(Model):
     "Forecasts of each series by a matrix, from its own past alone [RLinear, NLinear, DLinear]."
     config_class = LinearConfig
