@@ -230,7 +230,9 @@ def _rival_config(kind: str, s: dict, channels: int, classes: int) -> ModelConfi
     if s["model"] == "resnet":
         own = dict(model="resnet", in_channels=channels, classes=classes)
     else:
-        own = dict(model="linear", lookback=s["lookback"], horizons=[s["horizon"]], trend=25 if s["model"] == "dlinear" else None)
+        own = dict(model="linear", lookback=s["lookback"], horizons=[s["horizon"]])
+        if s["model"] == "dlinear":     # as published
+            own.update(trend=25, instance_norm=False)
     return ModelConfig.from_dict({**own, **_further(s)})
 
 

@@ -156,11 +156,11 @@ def test_forecasts_from_file_to_file(capsys):
 def test_linear_rivals_train_and_predict(capsys, model):
     write_series()
     words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", "--model", model, *SMALL[-6:]]
-    commands.hot_forecast([*words, "--model-option", "instance_norm=false"])
+    commands.hot_forecast([*words, "--model-option", "instance_norm=true"])
     row, = read_rows("results/forecast.csv")
     config = json.loads(row["model"])
     assert (row["attention"], config["model"], config["trend"]) == (model, "linear", 25 if model == "dlinear" else None)
-    assert config["instance_norm"] is False and int(row["parameters"]) == (1 + bool(config["trend"])) * 4 * 33
+    assert config["instance_norm"] is True and int(row["parameters"]) == (1 + bool(config["trend"])) * 4 * 33
     commands.hot_predict([f"runs/{row['run']}", "waves.csv"])
     assert len(read_rows("waves-forecast.csv")) == 4
     said = fails(capsys, commands.hot_forecast, *words, "--dim", "8", "--pool", "mean")
