@@ -2,9 +2,9 @@
 
     HOT_DATA=folder python bench/scene_linear.py
 
-Writes results/scene_linear.csv, with a row for each scene that is at hand and each model, scored on the test part
-of the split that hot_segment uses. A pixel's spectrum is that of all dates, one after the other. Takes seconds;
-nothing is downloaded.
+Writes results/scene_linear.csv, with a row for each scene that is at hand and each model, scored on the test
+part of the split that hot_segment uses. A pixel's spectrum is that of all dates, one after the other. Takes
+seconds; nothing is downloaded.
 """
 import csv
 from pathlib import Path

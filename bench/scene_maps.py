@@ -2,11 +2,11 @@
 
     HOT_DATA=folder python bench/scene_maps.py RUN [RUN …] [--out results/maps]
 
-Each RUN is the folder of a run (`--out` of hot_segment). Its model labels the scene in windows side by side,
-and the numbers of the classes, counted from 0, go to results/maps/DATA-ATTENTION.npy as uint8, (H, W). Where the
-side of the scene is no multiple of the window, the last windows overlap others; there the others count, so each
-window of the test part is labeled as it was when the run was tested. The scene is read as hot_segment reads it,
-and nothing is downloaded.
+Each RUN is the folder of a run (`--out` of hot_segment). Its model labels the scene in windows side by side, and
+the numbers of the classes, counted from 0, go to results/maps/DATA-ATTENTION.npy as uint8, (H, W). Where the
+side of the scene is no multiple of the window, the last windows overlap others; there the others count, so that
+each window of the test part is labeled as it was when the run was tested. The scene is read as hot_segment
+reads it, and nothing is downloaded.
 """
 import argparse
 import json
@@ -54,7 +54,8 @@ def run_map(folder):
 
 
 def main(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="folders of runs of hot_segment")
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the arrays")
     a = parser.parse_args(argv)
@@ -62,7 +63,8 @@ def main(argv=None):
     for folder in a.runs:
         name, labels = run_map(folder)
         if name in found:
-            raise ValueError(f"scene_maps: two runs would be named {name}; give one for each scene and attention")
+            raise ValueError(f"scene_maps: two runs would be named {name}; give one for each scene and "
+                             "attention")
         found[name] = labels
     a.out.mkdir(parents=True, exist_ok=True)
     for name, labels in found.items():

@@ -56,8 +56,8 @@ def test_one_picture_for_each_scene_and_attention(run, tmp_path):
 
 def test_a_scene_with_dates_is_segmented_once():
     torch.manual_seed(0)
-    model = HOTSegmenter(SegmenterConfig(in_channels=3, classes=4, dim=8, depth=1, heads=2, patch=(1, 2, 2))).eval()
-    assert load("scene_maps").segment(model, torch.randn(2, 10, 13, 3), 8).shape == (10, 13)
+    config = SegmenterConfig(in_channels=3, classes=4, dim=8, depth=1, heads=2, patch=(1, 2, 2))
+    assert load("scene_maps").segment(HOTSegmenter(config).eval(), torch.randn(2, 10, 13, 3), 8).shape == (10, 13)
 
 
 def test_every_window_counts_where_it_alone_is_whole():
@@ -73,6 +73,7 @@ def test_simple_models_have_their_rows(tmp_path):
     linear = load("scene_linear")
     found = {r["model"]: r["test_accuracy"] for r in linear.rows("indian_pines")}
     with (ROOT / "results" / "scene_linear.csv").open(newline="") as f:
-        stored = {r["model"]: float(r["test_accuracy"]) for r in csv.DictReader(f) if r["data"] == "indian_pines"}
+        rows = [r for r in csv.DictReader(f) if r["data"] == "indian_pines"]
+    stored = {r["model"]: float(r["test_accuracy"]) for r in rows}
     assert found.keys() == stored.keys()
     assert all(found[name] == pytest.approx(stored[name], abs=2e-3) for name in found)
