@@ -2,11 +2,11 @@
 
     HOT_DATA=folder python bench/scene_maps.py RUN [RUN …] [--out results/maps]
 
-Each RUN is the folder of a run (`--out` of hot_segment). Its model labels the scene in windows side by side, and
-the numbers of the classes, counted from 0, go to results/maps/DATA-ATTENTION.npy as uint8, (H, W). Where the
-side of the scene is no multiple of the window, the last windows overlap others; there the others count, so that
-each window of the test part is labeled as it was when the run was tested. The scene is read as hot_segment
-reads it, and nothing is downloaded.
+Each RUN is the folder of a run (`--out` of hot_segment). Its model labels the scene in windows side by side,
+and the numbers of the classes, counted from 0, go to results/maps/DATA-ATTENTION.npy as uint8, (H, W). Where
+the side of the scene is no multiple of the window, the last windows overlap others; there the others count,
+so that each window of the test part is labeled as it was when the run was tested. The scene is read as
+hot_segment reads it, and nothing is downloaded.
 """
 import argparse
 import json
