@@ -159,13 +159,15 @@ def test_linear_rivals_train_and_predict(capsys, model):
     commands.hot_forecast([*words, "--model-option", "instance_norm=true"])
     row, = read_rows("results/forecast.csv")
     config = json.loads(row["model"])
-    assert (row["attention"], config["model"], config["trend"]) == (model, "linear", 25 if model == "dlinear" else None)
-    assert config["instance_norm"] is True and int(row["parameters"]) == (1 + bool(config["trend"])) * 4 * 33
+    trend = 25 if model == "dlinear" else None
+    assert (row["attention"], config["model"], config["trend"]) == (model, "linear", trend)
+    assert config["instance_norm"] is True and int(row["parameters"]) == (1 + bool(trend)) * 4 * 33
     commands.hot_predict([f"runs/{row['run']}", "waves.csv"])
     assert len(read_rows("waves-forecast.csv")) == 4
     said = fails(capsys, commands.hot_forecast, *words, "--dim", "8", "--pool", "mean")
     assert "dim, pool: settings of the Transformer, but model is 'lin" in said.replace("'dlin", "'lin")
-    assert "unknown settings ['widht']" in fails(capsys, commands.hot_forecast, *words, "--model-option", "widht=1")
+    said = fails(capsys, commands.hot_forecast, *words, "--model-option", "widht=1")
+    assert "unknown settings ['widht']" in said
 
 
 def test_a_convolutional_rival_trains_and_predicts(monkeypatch):
