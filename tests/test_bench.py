@@ -79,3 +79,15 @@ def test_long_calls_drop_out_of_the_rounds(load, args):
     times = timing.in_turns({"short": short, "long": long}, args)
     assert len(times["short"]) == len(times["second"]) == 8 and len(times["long"]) == 5
     assert timing.over(times["long"], times["short"]) == pytest.approx([300] * 5)
+
+
+def test_numbers_of_a_shape(load):
+    pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
+    bench = load("volumes")
+    x = torch.zeros(2, 6, 6, 6)
+    x[0, 1:3, 2:4, 2:4], x[1, 0, 0, :4] = 1, 1                  # a cube inside, a rod at an edge
+    found = bench.numbers(x)
+    assert found["voxels"][:, 0].tolist() == [8, 4] and found["faces"][:, 0].tolist() == [24, 18]
+    assert found["logistic, 84 sums over slices"].shape == (2, 18)
+    y = torch.tensor([0, 0, 1, 1]).numpy()
+    assert (bench.bootstrap(y, [y, -y])[:5] == [1, 0]).all()
