@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['rank_one_distance', 'pattern_share', 'plot_maps', 'plot_joint', 'plot_curves', 'equation_12', 'map_rows']
 
-# %% ../nbs/22_maps.ipynb #ab3dfa19
+# %% ../nbs/22_maps.ipynb #650f403a
 from collections.abc import Sequence
 from math import prod
 
@@ -16,7 +16,7 @@ from .kronecker import kron, kron_sum
 from .stochastic import stable_rank
 from .training import summarize
 
-# %% ../nbs/22_maps.ipynb #0757a605
+# %% ../nbs/22_maps.ipynb #4c1dba6d
 def _check_map(
     name: str,   # operation, for the message
     S: Tensor,   # (…, n, n)
@@ -35,7 +35,7 @@ def rank_one_distance(
     rows = S - S.mean(-2, keepdim=True)
     return torch.linalg.matrix_norm(rows) / max(S.shape[-1] - 1, 1) ** 0.5
 
-# %% ../nbs/22_maps.ipynb #12fb963b
+# %% ../nbs/22_maps.ipynb #8d876a56
 def _cells(
     n: int,     # size of the map
     by,         # as in `pattern_share`
@@ -68,7 +68,7 @@ def pattern_share(
     total = rest.square().sum(-1)
     return torch.where(total > (n * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan)
 
-# %% ../nbs/22_maps.ipynb #ff742e3c
+# %% ../nbs/22_maps.ipynb #5c615e58
 def _mean_maps(
     name: str,        # operation, for the message
     maps: Sequence,   # for each block its maps, each (*batch, heads, N_m, N_m)
@@ -107,7 +107,7 @@ def plot_maps(
             if h >= len(S):
                 ax.axis("off")
                 continue
-            image = ax.imshow(S[h], vmin=0, vmax=vmax, interpolation="nearest")
+            image = ax.imshow(S[h].numpy(), vmin=0, vmax=vmax, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
         row[0].set_ylabel(names[m] if len(maps) == 1 else f"{names[m]}\nblock {b + 1}")
     for h, ax in enumerate(axes[0]):
@@ -115,7 +115,7 @@ def plot_maps(
     fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
     return fig
 
-# %% ../nbs/22_maps.ipynb #f93abb26
+# %% ../nbs/22_maps.ipynb #b663012b
 def _mean_maps(
     name: str,        # operation, for the message
     maps: Sequence,   # for each block its maps, each (*batch, heads, N_m, N_m)
@@ -154,7 +154,7 @@ def plot_maps(
             if h >= len(S):
                 ax.axis("off")
                 continue
-            image = ax.imshow(S[h], vmin=0, vmax=vmax, interpolation="nearest")
+            image = ax.imshow(S[h].numpy(), vmin=0, vmax=vmax, interpolation="nearest")
             ax.set(xticks=[], yticks=[])
         row[0].set_ylabel(names[m] if len(maps) == 1 else f"{names[m]}\nblock {b + 1}")
     for h, ax in enumerate(axes[0]):
@@ -162,7 +162,7 @@ def plot_maps(
     fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
     return fig
 
-# %% ../nbs/22_maps.ipynb #43025b14
+# %% ../nbs/22_maps.ipynb #5be57adf
 def plot_joint(
     maps: Sequence[Tensor],               # of one head: for each mode (N_m, N_m)
     combine: str = "product",             # 'product' or 'sum'
@@ -180,14 +180,15 @@ def plot_joint(
         raise ValueError(f"plot_joint: combine is {combine!r}; choose 'product' or 'sum'")
     maps, sizes = [S.detach().float().cpu() for S in maps], [s[0] for s in shapes]
     joint = kron(*maps) if combine == "product" else kron_sum(*maps) / len(maps)
+    if query is not None and not (len(sizes) == len(query) == 2 and all(0 <= i < n for i, n in zip(query, sizes))):
+        raise ValueError(f"plot_joint: query {tuple(query)} is no position of a grid of two modes; the modes have sizes "
+                         f"{tuple(sizes)}")
     ax = plt.subplots(figsize=(3, 3), layout="constrained")[1] if ax is None else ax
     if query is not None:
-        if len(sizes) != 2 or len(query) != 2 or not all(0 <= i < n for i, n in zip(query, sizes)):
-            raise ValueError(f"plot_joint: query {tuple(query)} is no position of a grid of two modes; the modes have sizes {tuple(sizes)}")
-        ax.imshow(joint[query[0] * sizes[1] + query[1]].reshape(sizes), vmin=0, vmax=vmax, interpolation="nearest")
+        ax.imshow(joint[query[0] * sizes[1] + query[1]].reshape(sizes).numpy(), vmin=0, vmax=vmax, interpolation="nearest")
         ax.plot(query[1], query[0], "o", color="tab:red", markersize=5)
     else:
-        ax.imshow(joint, vmin=0, vmax=vmax, interpolation="nearest")
+        ax.imshow(joint.numpy(), vmin=0, vmax=vmax, interpolation="nearest")
         inner = prod(sizes[1:])
         for p in range(inner, len(joint), inner):
             ax.axhline(p - 0.5, color="0.5", linewidth=0.6)
@@ -195,7 +196,7 @@ def plot_joint(
     ax.set(xticks=[], yticks=[])
     return ax
 
-# %% ../nbs/22_maps.ipynb #e694e556
+# %% ../nbs/22_maps.ipynb #f5632522
 def plot_curves(
     rows: Sequence[dict],    # of `map_rows`, of a table of results, or the history of a run
     y: str = "stable_rank",  # column to draw
@@ -221,7 +222,7 @@ def plot_curves(
     ax.legend()
     return ax
 
-# %% ../nbs/22_maps.ipynb #9d858b51
+# %% ../nbs/22_maps.ipynb #12a08099
 def equation_12(
     maps: Sequence[Tensor],     # of the modes, each (…, N_m, N_m), row-stochastic
 ) -> Tensor:                    # (…,)
@@ -231,7 +232,7 @@ def equation_12(
     square = sum(n / N * (S.square().sum((-2, -1)) - N * t ** 2) for S, N, t in zip(maps, sizes, trace))
     return (square + n * sum(trace) ** 2) / sum(torch.linalg.matrix_norm(S, 2) for S in maps) ** 2
 
-# %% ../nbs/22_maps.ipynb #800e27e0
+# %% ../nbs/22_maps.ipynb #6a2deae7
 def map_rows(
     maps: Sequence,              # of a model: for each block its maps, each (…, N_m, N_m)
     combine: str = "product",    # 'product' or 'sum' of the maps of a block
