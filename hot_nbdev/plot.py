@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['rank_one_distance', 'pattern_share', 'plot_maps', 'plot_joint', 'plot_curves', 'equation_12', 'map_rows']
 
-# %% ../nbs/22_maps.ipynb #650f403a
+# %% ../nbs/22_maps.ipynb #57f2750b
 from collections.abc import Sequence
 from math import prod
 
@@ -16,7 +16,7 @@ from .kronecker import kron, kron_sum
 from .stochastic import stable_rank
 from .training import summarize
 
-# %% ../nbs/22_maps.ipynb #4c1dba6d
+# %% ../nbs/22_maps.ipynb #42afa491
 def _check_map(
     name: str,   # operation, for the message
     S: Tensor,   # (…, n, n)
@@ -35,7 +35,7 @@ def rank_one_distance(
     rows = S - S.mean(-2, keepdim=True)
     return torch.linalg.matrix_norm(rows) / max(S.shape[-1] - 1, 1) ** 0.5
 
-# %% ../nbs/22_maps.ipynb #8d876a56
+# %% ../nbs/22_maps.ipynb #acace3a0
 def _cells(
     n: int,     # size of the map
     by,         # as in `pattern_share`
@@ -68,7 +68,7 @@ def pattern_share(
     total = rest.square().sum(-1)
     return torch.where(total > (n * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan)
 
-# %% ../nbs/22_maps.ipynb #5c615e58
+# %% ../nbs/22_maps.ipynb #dc4cd39c
 def _mean_maps(
     name: str,        # operation, for the message
     maps: Sequence,   # for each block its maps, each (*batch, heads, N_m, N_m)
@@ -115,54 +115,7 @@ def plot_maps(
     fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
     return fig
 
-# %% ../nbs/22_maps.ipynb #b663012b
-def _mean_maps(
-    name: str,        # operation, for the message
-    maps: Sequence,   # for each block its maps, each (*batch, heads, N_m, N_m)
-) -> list:            # for each block its maps, each (heads, N_m, N_m), on the CPU
-    "Means over samples."
-    if isinstance(maps, Tensor) or not maps or any(isinstance(b, Tensor) or not b for b in maps):
-        raise ValueError(f"{name}: maps must be a list of blocks, each a list of one tensor (*batch, heads, N, N) for each "
-                         "mode, as return_maps=True gives it; wrap the maps of a single layer as [maps]")
-    for b, block in enumerate(maps):
-        for m, S in enumerate(block):
-            if S.ndim < 3 or S.shape[-1] != S.shape[-2]:
-                raise ValueError(f"{name}: the map of block {b}, mode {m} has shape {tuple(S.shape)}, but "
-                                 "(*batch, heads, N, N) is needed; one head becomes that by S[None]")
-    return [[S.detach().float().cpu().flatten(0, -4).mean(0) if S.ndim > 3 else S.detach().float().cpu()
-             for S in block] for block in maps]
-
-def plot_maps(
-    maps: Sequence,                       # of a model: for each block its maps, each (*batch, heads, N_m, N_m)
-    names: Sequence[str] | None = None,   # of the modes; default: mode 1, mode 2, …
-    vmax: float | None = None,            # weight at the end of the one scale of colors; default: the largest
-    fig=None,                             # matplotlib figure or subfigure to draw on; default: a new one
-):                                        # the figure
-    "All maps, one row for each block and mode and one column for each head, in one scale of colors."
-    import matplotlib.pyplot as plt
-    maps = _mean_maps("plot_maps", maps)
-    names = names or [f"mode {m + 1}" for m in range(max(map(len, maps)))]
-    lines = [(b, m, S) for m in range(len(names)) for b, block in enumerate(maps) if m < len(block) for S in [block[m]]]
-    if max(map(len, maps)) > len(names):
-        raise ValueError(f"plot_maps: {len(names)} names {tuple(names)} for {max(map(len, maps))} modes; give one for each")
-    heads = max(len(S) for *_, S in lines)
-    vmax = max(S.max().item() for *_, S in lines) if vmax is None else vmax
-    fig = plt.figure(figsize=(1.1 * heads + 1, 1.1 * len(lines) + 0.3), layout="constrained") if fig is None else fig
-    axes = fig.subplots(len(lines), heads, squeeze=False)
-    for row, (b, m, S) in zip(axes, lines):
-        for h, ax in enumerate(row):
-            if h >= len(S):
-                ax.axis("off")
-                continue
-            image = ax.imshow(S[h].numpy(), vmin=0, vmax=vmax, interpolation="nearest")
-            ax.set(xticks=[], yticks=[])
-        row[0].set_ylabel(names[m] if len(maps) == 1 else f"{names[m]}\nblock {b + 1}")
-    for h, ax in enumerate(axes[0]):
-        ax.set_title(f"head {h + 1}")
-    fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
-    return fig
-
-# %% ../nbs/22_maps.ipynb #5be57adf
+# %% ../nbs/22_maps.ipynb #34812611
 def plot_joint(
     maps: Sequence[Tensor],               # of one head: for each mode (N_m, N_m)
     combine: str = "product",             # 'product' or 'sum'
@@ -196,7 +149,7 @@ def plot_joint(
     ax.set(xticks=[], yticks=[])
     return ax
 
-# %% ../nbs/22_maps.ipynb #f5632522
+# %% ../nbs/22_maps.ipynb #c530bd34
 def plot_curves(
     rows: Sequence[dict],    # of `map_rows`, of a table of results, or the history of a run
     y: str = "stable_rank",  # column to draw
@@ -222,7 +175,7 @@ def plot_curves(
     ax.legend()
     return ax
 
-# %% ../nbs/22_maps.ipynb #12a08099
+# %% ../nbs/22_maps.ipynb #4fae1cb0
 def equation_12(
     maps: Sequence[Tensor],     # of the modes, each (…, N_m, N_m), row-stochastic
 ) -> Tensor:                    # (…,)
@@ -232,7 +185,7 @@ def equation_12(
     square = sum(n / N * (S.square().sum((-2, -1)) - N * t ** 2) for S, N, t in zip(maps, sizes, trace))
     return (square + n * sum(trace) ** 2) / sum(torch.linalg.matrix_norm(S, 2) for S in maps) ** 2
 
-# %% ../nbs/22_maps.ipynb #6a2deae7
+# %% ../nbs/22_maps.ipynb #d92b164b
 def map_rows(
     maps: Sequence,              # of a model: for each block its maps, each (…, N_m, N_m)
     combine: str = "product",    # 'product' or 'sum' of the maps of a block
