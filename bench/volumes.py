@@ -79,7 +79,8 @@ def main():
             split = dict(zip(("train", "val", "test"), zip(aucs, ys, strict=True), strict=True))
             rows.append({"data": name, "score": key, "fitted": fitted,
                          **{f"{p}_auc": f"{a:.4f}" for p, (a, _) in split.items()}, "test_acc": acc,
-                         **{f"{p}_counts": "/".join(map(str, np.bincount(v[1]))) for p, v in split.items()}})
+                         **{f"{p}_counts": "/".join(map(str, np.bincount(y)))
+                            for p, (_, y) in split.items()}})
             tests.append(found[2])
         draws = bootstrap(ys[2], tests)
         for r, d in zip(rows, draws.T, strict=True):

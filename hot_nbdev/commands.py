@@ -410,6 +410,7 @@ def hot_forecast(argv: Sequence[str] | None = None) -> None:
   hot_forecast --data weather --horizon 720 --score 96 192 336 720 --attention hot2 --combine sum --pool mean
   hot_forecast --data my_series.csv --lookback 48 --horizon 12 --patch 4 --dim 64
   hot_forecast --config settings.json --seed 1
+  hot_forecast --data ETTh1 --model linear --rate 1e-3 --model-option series=7
   accelerate launch --multi_gpu --num_processes 4 $(which hot_forecast) --data traffic
 
 data: {', '.join(sources.SERIES)}, or a CSV file""", argv)
@@ -419,6 +420,7 @@ def hot_classify(argv: Sequence[str] | None = None) -> None:
     "Train a classifier of volumes and add a row to results/classify.csv."
     _command("classify", hot_classify.__doc__, f"""  hot_classify --data vesselmnist3d --epochs 100
   hot_classify --data organ --attention hot1 --kernel smreg --stem conv --seed 2
+  hot_classify --data vessel --model resnet --model-option width=0.25 stem_stride=2 max_pool=true
   hot_classify --data adrenal --precision bf16 --average 0.999 --class-weights balanced --flips
 
 data: {', '.join(sources.VOLUMES)} (with or without mnist3d)""", argv)
