@@ -555,7 +555,8 @@ _KINDS = {name: dict(attention=name) for name in ("product", "sum", "full", "non
 _SMALL = dict(dim=32, heads=4, patch=[8], rate=1e-3, epochs=5, patience=2)
 _SHORT = {**_SMALL, "patch": [16], "epochs": 3, "patience": None}
 _PREFIXES = [{"horizon": 720, "score": [96, 192, 336, 720]}]        # one model, judged on four horizons
-_VOLUME = dict(dim=32, depth=2, heads=4, stem="conv", stem_kernel=5, rate=1e-3, flips=True, batch_size=16, epochs=20)
+_VOLUME = dict(dim=32, depth=2, heads=4, stem="conv", stem_kernel=5, rate=1e-3, flips=True, batch_size=16, epochs=20,
+               dropout=0.0)
 _PINES = dict(dim=64, depth=2, heads=4, rate=1e-3, flips=True, batch_size=8, dropout=0.2, epochs=20)
 _DATES = dict(dim=32, depth=2, heads=4, patch=[1, 2, 2], rate=1e-3, flips=True, criterion="miou", epochs=20)
 _RESNET = dict(model="resnet", rate=1e-3, flips=True, batch_size=16, epochs=20,
