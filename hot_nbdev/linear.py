@@ -45,6 +45,8 @@ def moving_average(
     width: int,   # odd
 ) -> Tensor:      # (…, T)
     "Mean of the `width` steps around each step; beyond both ends the first and the last value are repeated."
+    if width < 1 or width % 2 == 0:
+        raise ValueError(f"moving_average: width is {width}; it must be odd, so that it has a middle")
     ends = [x[..., i, None].expand(*x.shape[:-1], width // 2) for i in (0, -1)]
     return torch.cat([ends[0], x, ends[1]], -1).unfold(-1, width, 1).mean(-1)
 
@@ -82,7 +84,7 @@ class LinearForecaster(Model):
     def forward(
         self,
         x: Tensor,                   # (*batch, T, n2, …, nk): time, then series
-        mask: Tensor | None = None,  # bool, like x: True where there is a number; what is missing becomes the mean
+        mask: Tensor | None = None,  # bool, like x: True where there is a number; else the mean (0 if not normalized)
         horizon: int | None = None,  # steps ahead; default: the longest
     ) -> Tensor:                     # (*batch, horizon, n2, …, nk)
         horizon, c = max(self.config.horizons) if horizon is None else horizon, self.config
@@ -146,7 +148,7 @@ def simple_forecaster(
 def least_squares(
     config: LinearConfig,
     part,                       # as in chapter 16: part[indices] -> x (b, T, n2, …, nk), y (b, S, n2, …, nk)
-    ridge: float = 0.0,         # λ
+    ridge: float = 0.0,         # λ, for the one matrix also where there are two branches
     batch_size: int = 256,      # samples that are summed at once
 ) -> LinearForecaster:          # in the precision of x
     "The least mean squared error on a part that a LinearForecaster can have, from one pass over it."
