@@ -281,5 +281,6 @@ def test_a_table_can_be_cut_down():
     for table in commands._TABLES:
         for kind, _, s in commands._runs(table):
             s = commands._complete(commands._OPTIONS[kind](), s, table)
-            scene = (16, 16) if len(s["patch"]) == 1 else (5, 16, 16)
-            commands._model_config(kind, s, {"forecast": (96, 8), "classify": (28, 28, 28), "segment": scene}[kind], 1, 2)
+            sizes = {"forecast": (96, 8), "classify": (28, 28, 28),
+                     "segment": (16, 16) if len(s["patch"]) == 1 else (5, 16, 16)}[kind]
+            commands._model_config(kind, s, sizes, 1, 2)
