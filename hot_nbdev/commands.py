@@ -324,6 +324,8 @@ def _train(kind: str, s: dict) -> list:
     options = _OPTIONS[kind]()
     name = _run_name(kind, s, options)
     folder, table = Path(s["out"] or Path("runs") / name), Path(s["results"]) / f"{kind}.csv"
+    if max(s.get("score") or [0]) > s.get("horizon", 0) or min(s.get("score") or [1]) < 1:
+        raise ValueError(f"score is {s['score']}, but the model is trained for {s['horizon']} steps; score horizons from 1 to that")
     parts = _parts(kind, s)
     x, y = parts.train[torch.tensor([0])]
     sizes, channels = (x.shape[1:], 1) if kind == "forecast" else (x.shape[1:-1], x.shape[-1])
@@ -600,19 +602,25 @@ def _runs(table: str, rows=None, data=None, seeds=(0,), more: dict | None = None
         for name in chosen or ():
             if name not in known:
                 raise ValueError(f"{table} has no {what} {name!r}; it has {', '.join(map(repr, known))}")
-    found = []
+    more, found = more or {}, []
+    horizons = [extra.get("horizon") for extra in further]
+    if horizons[0] and more.get("horizon", horizons[0]) not in horizons:
+        raise ValueError(f"{table} has no horizon {more['horizon']}; it has {', '.join(map(str, horizons))}")
     for row, own in settings.items():
+        last = dict(more)
+        if "model_option" in more:              # beside those that make the row what it is
+            last["model_option"] = [*own.get("model_option", ()), *more["model_option"]]
         for name, value in sets.items():
             for extra in further:
                 if (not rows or row in rows) and (not data or name in data or value in data):
-                    if not (more or {}).get("horizon") or (more or {})["horizon"] == extra.get("horizon"):
+                    if extra.get("horizon") in (None, more.get("horizon", extra.get("horizon"))):
                         found += [(kind, f"{row}, {name}{''.join(f', {k} {v}' for k, v in extra.items())}, seed {seed}",
-                                   {"data": value, "seed": seed, **own, **extra, **(more or {})}) for seed in seeds]
+                                   {"data": value, "seed": seed, **own, **extra, **last}) for seed in seeds]
     return found
 
 # %% ../nbs/commands.ipynb #0fdc47fc
 def hot_reproduce(argv: Sequence[str] | None = None) -> None:
-    "Run what a table of the papers shows. Runs whose rows are in results/ are skipped, stopped ones go on."
+    "Run what a table of the papers, or of a chapter, shows. Runs whose rows are in results/ are skipped, stopped ones go on."
     parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables
   hot_reproduce hot2-table2 --dry-run                the runs behind one, and which of them are done
   hot_reproduce hot2-table2 --row "HOT (product)" --data Vessel --seeds 0 1 2 3 4
@@ -633,14 +641,19 @@ def hot_reproduce(argv: Sequence[str] | None = None) -> None:
         more, lost = {}, []
         for text in a.set:
             name, _, value = text.partition("=")
-            more[name] = value.split(",") if name in ("patch", "model_option", "score") else \
-                {"true": True, "false": False}.get(value.lower(), value)
+            if name == "seed":
+                raise ValueError("seed: the seeds of a table are chosen by --seeds")
+            if name == "model_option":          # JSON may hold commas; --set may be given again
+                more.setdefault(name, []).append(value)
+            else:
+                more[name] = value.split(",") if name in ("patch", "score") else {"true": True, "false": False}.get(value.lower(), value)
         if "horizon" in more:
-            more["horizon"] = int(more["horizon"])
+            more["horizon"] = _Option("horizon", 96, "", int).check(more["horizon"])
         for kind, title, given in _runs(a.table, a.row, a.data, a.seeds, more):
             s = _complete(_OPTIONS[kind](), given, a.table)
             name = _run_name(kind, s, _OPTIONS[kind]())
-            done = any(r.get("run") == name for r in training.read_rows(Path(s["results"]) / f"{kind}.csv"))
+            rows = [r for r in training.read_rows(Path(s["results"]) / f"{kind}.csv") if r.get("run") == name]
+            done = len(rows) >= max(len(s.get("score", ())), 1)         # a row for each horizon that is scored
             print(f"{a.table}: {title}: {'done' if done else 'to do' if a.dry_run else 'runs'} ({name})", flush=True)
             if not done and not a.dry_run:
                 try:

@@ -11,7 +11,7 @@ from math import prod
 
 from torch import Tensor
 
-from .transformer import Model, ModelConfig
+from .transformer import Model, ModelConfig, _check_whole
 
 # %% ../nbs/19_volumes.ipynb #dae1b7a3
 _DEPTHS = (10, 18, 34, 50, 101, 152, 200)
@@ -30,11 +30,10 @@ class ResNetConfig(ModelConfig):
     def __post_init__(self):
         if self.depth not in _DEPTHS:
             raise ValueError(f"ResNetConfig: depth is {self.depth!r}; choose one of {_DEPTHS}")
-        for name in ("in_channels", "classes", "stem_kernel", "stem_stride"):
-            if not isinstance(getattr(self, name), int) or getattr(self, name) < 1:
-                raise ValueError(f"ResNetConfig: {name} is {getattr(self, name)!r}; give a positive whole number")
-        if int(64 * self.width) < 1:
-            raise ValueError(f"ResNetConfig: width is {self.width!r}, which leaves no channels of 64; give 1/64 or more")
+        _check_whole(self, "in_channels", "classes", "stem_kernel", "stem_stride")
+        if not isinstance(self.width, int | float) or not 1 / 64 <= self.width < float("inf"):
+            raise ValueError(f"ResNetConfig: width is {self.width!r}; give a factor of at least 1/64, which leaves one "
+                             "channel of 64")
 
 # %% ../nbs/19_volumes.ipynb #8130c31e
 class ResNetClassifier(Model):
@@ -69,6 +68,11 @@ class ResNetClassifier(Model):
         if x.ndim < 4 or x.shape[-1] != self.config.in_channels:
             raise ValueError(f"ResNetClassifier: x must be (*batch, n1, n2, n3, {self.config.in_channels}), but is "
                              f"{tuple(x.shape)}; channels are the last axis, move them there by x.movedim")
+        if 0 in x.shape[-4:-1]:
+            raise ValueError(f"ResNetClassifier: mode {x.shape[-4:-1].index(0)} of x, {tuple(x.shape)}, is empty; only batch "
+                             "axes may be")
         batch = x.shape[:-4]
+        if 0 in batch:                          # MONAI's network needs a sample
+            return x.new_zeros(*batch, self.config.classes)
         y = self.net(x.reshape(prod(batch), *x.shape[-4:]).movedim(-1, 1).contiguous())
         return y.reshape(*batch, self.config.classes)

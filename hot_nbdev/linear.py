@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .transformer import Model, ModelConfig, _check_input, normalize_series
+from .transformer import Model, ModelConfig, _check_input, _check_whole, _tuples, normalize_series
 
 # %% ../nbs/18_forecasting.ipynb #90526317
 @dataclass
@@ -28,14 +28,9 @@ class LinearConfig(ModelConfig):
     order: int = 2                  # number k of modes: time, then those of the series
 
     def __post_init__(self):
-        self.horizons = tuple(self.horizons)
-        whole = {"lookback": self.lookback, "order": self.order, "series": 1 if self.series is None else self.series}
-        for name, value in whole.items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"LinearConfig: {name} is {value!r}; give a positive number")
-        if not self.horizons or min(self.horizons) < 1:
-            raise ValueError(f"LinearConfig: horizons is {self.horizons}; give positive numbers of steps")
-        if self.trend is not None and (self.trend < 1 or self.trend % 2 == 0):
+        self.horizons = _tuples(self.horizons)
+        _check_whole(self, "lookback", "horizons", "trend", "series", "order")
+        if self.trend is not None and self.trend % 2 == 0:
             raise ValueError(f"LinearConfig: trend is {self.trend}; the moving average needs an odd width, so that it has a "
                              "middle; or None for one matrix")
 
@@ -45,8 +40,9 @@ def moving_average(
     width: int,   # odd
 ) -> Tensor:      # (…, T)
     "Mean of the `width` steps around each step; beyond both ends the first and the last value are repeated."
-    if width < 1 or width % 2 == 0:
-        raise ValueError(f"moving_average: width is {width}; it must be odd, so that it has a middle")
+    if width < 1 or width % 2 == 0 or x.ndim < 1 or x.shape[-1] < 1:
+        raise ValueError(f"moving_average: width is {width} and x is {tuple(x.shape)}; give an odd width, so that the average "
+                         "has a middle, and at least one step in the last axis")
     ends = [x[..., i, None].expand(*x.shape[:-1], width // 2) for i in (0, -1)]
     return torch.cat([ends[0], x, ends[1]], -1).unfold(-1, width, 1).mean(-1)
 
@@ -113,7 +109,7 @@ class LinearForecaster(Model):
         if x.shape[-k] != c.lookback:
             raise ValueError(f"LinearForecaster: mode 0 of x, {tuple(x.shape)}, has {x.shape[-k]} steps, but lookback is "
                              f"{c.lookback}; give as many, or make the model for {x.shape[-k]}")
-        if c.series not in (None, prod(x.shape[x.ndim - k + 1:])):
+        if c.series is not None and c.series != prod(x.shape[x.ndim - k + 1:]):
             raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {prod(x.shape[x.ndim - k + 1:])} series, but there "
                              f"is a matrix for each of {c.series}; give these, or share one by series=None")
         x, mask = _check_input("LinearForecaster", x[..., None], mask, k, 1)
@@ -156,6 +152,9 @@ def least_squares(
     model = LinearForecaster(config, dtype=torch.float64)
     for indices in torch.arange(len(part)).split(batch_size):
         x, y = part[indices]
+        if (x.shape[0], *x.shape[2:]) != (y.shape[0], *y.shape[2:]):
+            raise ValueError(f"least_squares: x is {tuple(x.shape)} and y is {tuple(y.shape)}, but they must agree in all but "
+                             "mode 0; give the past and the future of the same series")
         if y.shape[1] != max(config.horizons):
             raise ValueError(f"least_squares: y, {tuple(y.shape)}, has {y.shape[1]} steps in mode 0, but the longest of horizons "
                              f"{config.horizons} is {max(config.horizons)}; give a part with that horizon")
@@ -165,6 +164,8 @@ def least_squares(
         if config.series is None:
             a, r = a.flatten(0, 1), r.flatten(0, 1)
         gram, cross, n = gram + a.mT @ a, cross + a.mT @ r, n + a.shape[-2]
+    if not n:
+        raise ValueError("least_squares: the part has no samples; give a longer series, or a smaller lookback or horizon")
     penalty = torch.ones(T + 1, dtype=gram.dtype, device=gram.device)
     penalty[-1] = 0.0
     if not gram.isfinite().all() or not cross.isfinite().all():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .kronecker import kron, kron_sum
-from .stochastic import stable_rank
+from .stochastic import _work, stable_rank
 from .training import summarize
 
 # %% ../nbs/22_maps.ipynb #42afa491
@@ -22,8 +22,9 @@ def _check_map(
     S: Tensor,   # (…, n, n)
 ) -> None:
     "Raise unless `S` is a map, or a batch of them."
-    if S.ndim < 2 or S.shape[-1] != S.shape[-2] or not S.is_floating_point():
-        raise ValueError(f"{name}: S must be a map (…, n, n) of a floating dtype, but is {S.dtype} of shape {tuple(S.shape)}; "
+    if not isinstance(S, Tensor) or S.ndim < 2 or not S.shape[-1] == S.shape[-2] > 0 or not S.is_floating_point():
+        came = f"{S.dtype} of shape {tuple(S.shape)}" if isinstance(S, Tensor) else f"a {type(S).__name__}"
+        raise ValueError(f"{name}: S must be a map (…, n, n) of a floating dtype, but is {came}; "
                          "a model called with return_maps=True gives a list of blocks, each a list of one such tensor for "
                          "each mode")
 
@@ -61,22 +62,28 @@ def pattern_share(
     "The share of what a map has beyond the uniform one that depends on the group of an entry alone."
     _check_map("pattern_share", S)
     n = S.shape[-1]
-    _, cells = _cells(n, by).flatten().unique(return_inverse=True)
-    member = torch.nn.functional.one_hot(cells).to(S)                       # (n², groups)
-    rest = S.flatten(-2) - 1 / n
-    part = (rest @ member).square() @ (1 / member.sum(0))
-    total = rest.square().sum(-1)
-    return torch.where(total > (n * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan)
+    _, cells, counts = _cells(n, by).flatten().unique(return_inverse=True, return_counts=True)
+    rest = _work(S).flatten(-2) - 1 / n
+    sums = rest.new_zeros(*rest.shape[:-1], len(counts)).index_add(-1, cells.to(S.device), rest)
+    part, total = (sums.square() / counts.to(rest)).sum(-1), rest.square().sum(-1)
+    return torch.where(total > (8 * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan).to(S.dtype)   # else rounding
 
 # %% ../nbs/22_maps.ipynb #dc4cd39c
+def _check_blocks(
+    name: str,        # operation, for the message
+    maps: Sequence,   # for each block its maps
+) -> None:
+    "Raise unless this is a list of blocks, each a list of maps."
+    if isinstance(maps, Tensor) or not maps or any(isinstance(b, Tensor) or not b for b in maps):
+        raise ValueError(f"{name}: maps must be a list of blocks, each a list of one tensor (*batch, heads, N, N) for each "
+                         "mode, as return_maps=True gives it; wrap the maps of a single layer as [maps]")
+
 def _mean_maps(
     name: str,        # operation, for the message
     maps: Sequence,   # for each block its maps, each (*batch, heads, N_m, N_m)
 ) -> list:            # for each block its maps, each (heads, N_m, N_m), on the CPU
     "Means over samples."
-    if isinstance(maps, Tensor) or not maps or any(isinstance(b, Tensor) or not b for b in maps):
-        raise ValueError(f"{name}: maps must be a list of blocks, each a list of one tensor (*batch, heads, N, N) for each "
-                         "mode, as return_maps=True gives it; wrap the maps of a single layer as [maps]")
+    _check_blocks(name, maps)
     for b, block in enumerate(maps):
         for m, S in enumerate(block):
             if S.ndim < 3 or S.shape[-1] != S.shape[-2]:
@@ -151,7 +158,7 @@ def plot_joint(
 
 # %% ../nbs/22_maps.ipynb #c530bd34
 def plot_curves(
-    rows: Sequence[dict],    # of `map_rows`, of a table of results, or the history of a run
+    rows: Sequence[dict],    # of `map_rows`, or of a table of results
     y: str = "stable_rank",  # column to draw
     x: str = "step",         # column of the horizontal axis
     by: str = "mode",        # column with a curve for each of its values
@@ -165,11 +172,12 @@ def plot_curves(
         raise ValueError(f"plot_curves: no row has the columns {missing}; the rows have {list(rows[0]) if rows else 'none'}")
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     curves = {}
-    for line in summarize([r for r in rows if r.get(y) not in (None, "")], [by, x], [y]):
+    labels = {str(value): text for value, text in (labels or {}).items()}
+    for line in summarize([r for r in rows if all(r.get(c) not in (None, "") for c in (x, y))], [by, x], [y]):
         curves.setdefault(line[by], []).append((float(line[x]), line[y], line[f"{y}_sd"] or 0.0))
     for name, points in curves.items():
         at, mean, sd = torch.tensor(sorted(points), dtype=torch.float64).T.numpy()
-        drawn, = ax.plot(at, mean, label=(labels or {}).get(name, name))
+        drawn, = ax.plot(at, mean, label=labels.get(name, name))
         ax.fill_between(at, mean - sd, mean + sd, color=drawn.get_color(), alpha=0.2, linewidth=0)
     ax.set(xlabel=x.replace("_", " "), ylabel=y.replace("_", " "))
     ax.legend()
@@ -180,10 +188,14 @@ def equation_12(
     maps: Sequence[Tensor],     # of the modes, each (…, N_m, N_m), row-stochastic
 ) -> Tensor:                    # (…,)
     "A lower bound of the stable rank of the sum of maps: what the papers plot for it (HOT v2, equation 12)."
-    sizes, n = [S.shape[-1] for S in maps], prod(S.shape[-1] for S in maps)
+    for S in maps:
+        _check_map("equation_12", S)
+    kind, maps = maps[0].dtype, [_work(S) for S in maps]
+    sizes = [S.shape[-1] for S in maps]
+    n = prod(sizes)
     trace = [S.diagonal(dim1=-2, dim2=-1).sum(-1) / N for S, N in zip(maps, sizes)]
     square = sum(n / N * (S.square().sum((-2, -1)) - N * t ** 2) for S, N, t in zip(maps, sizes, trace))
-    return (square + n * sum(trace) ** 2) / sum(torch.linalg.matrix_norm(S, 2) for S in maps) ** 2
+    return ((square + n * sum(trace) ** 2) / sum(torch.linalg.matrix_norm(S, 2) for S in maps) ** 2).to(kind)
 
 # %% ../nbs/22_maps.ipynb #d92b164b
 def map_rows(
@@ -194,9 +206,15 @@ def map_rows(
     "Numbers of all maps, each a mean over heads and samples."
     if combine not in ("product", "sum"):
         raise ValueError(f"map_rows: combine is {combine!r}; choose 'product' or 'sum', as in the layer that made the maps")
+    _check_blocks("map_rows", maps)
     rows = []
     for b, block in enumerate(maps):
-        k = len(block)
+        for S in block:
+            _check_map("map_rows", S)
+        if len({S.shape[:-2] for S in block}) > 1:
+            raise ValueError(f"map_rows: the maps of block {b} have shapes {[tuple(S.shape) for S in block]}, which differ in "
+                             "more than the size of the mode; choose one line of the grid first, or take the mean over lines")
+        k, block = len(block), [_work(S) for S in block]
         joint = kron(*block) if combine == "product" else kron_sum(*block) / k
         for mode, S in [*enumerate(block if k > 1 else []), ("joint", joint)]:
             bound = equation_12(block).mean().item() if (combine, mode) == ("sum", "joint") else None

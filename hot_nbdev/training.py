@@ -882,7 +882,7 @@ def _locked(path: Path):
 
 # %% ../nbs/17_training.ipynb #19bd947e
 class Table(list):
-    "Lines, each a dict with the same keys, that a notebook shows as a table."
+    "Lines, each a dict, that a notebook shows as a table; what a line lacks stays empty."
     def __init__(self, lines=(), digits: int = 3):
         super().__init__(lines)
         self.digits = digits
@@ -890,10 +890,11 @@ class Table(list):
     def cells(self) -> list:
         "Lines of text; a number and its standard deviation share a cell."
         def text(line, key):
-            v, sd = line[key], line.get(f"{key}_sd")
+            v, sd = line.get(key), line.get(f"{key}_sd")
             shown = f"{v:.{self.digits}f}" if isinstance(v, float) else "" if v is None else str(v)
             return shown if sd is None else f"{shown} ± {sd:.{self.digits}f}"
-        keys = [k for k in (self[0] if self else {}) if not (k.endswith("_sd") and k[:-3] in self[0])]
+        known = dict.fromkeys(key for line in self for key in line)
+        keys = [key for key in known if not (key.endswith("_sd") and key[:-3] in known)]
         return [keys, *([text(line, key) for key in keys] for line in self)]
 
     def __repr__(self) -> str:
@@ -909,10 +910,11 @@ class Table(list):
 # %% ../nbs/17_training.ipynb #e634d927
 def setting(row: dict, name: str):
     "A column of a row, or what its JSON columns settings, training and model say; None if nothing does."
-    if row.get(name, "") != "":
+    if row.get(name) not in (None, ""):
         return row[name]
     for column in ("settings", "training", "model"):
-        found = json.loads(row.get(column) or "{}")
+        text = str(row.get(column) or "")
+        found = json.loads(text) if text.startswith("{") else {}        # other tables have a plain name there
         if name in found:
             return found[name]
     return None
@@ -925,6 +927,10 @@ def summarize(
     digits: int = 3,        # shown behind the point
 ) -> Table:                 # a line for each group, in the order met: its key, runs, mean and `…_sd` of each number
     "Mean and standard deviation (R - 1) over the runs that differ in nothing named by `by`; no deviation of a single run."
+    rows, by, of = list(rows), *([names] if isinstance(names, str) else list(names) for names in (by, of))
+    unknown = [name for name in of if not any(name in r for r in rows)]
+    if rows and unknown:
+        raise ValueError(f"summarize: no row has the columns {unknown}; they have {list(rows[0])}")
     groups = {}
     for r in rows:
         groups.setdefault(tuple(str(setting(r, key)) for key in by), []).append(r)
@@ -932,8 +938,9 @@ def summarize(
     for key, found in groups.items():
         line = {**dict(zip(by, key)), "runs": len(found)}
         for name in of:
-            values = [float(r[name]) for r in found if r.get(name, "") != ""]
+            values = [float(r[name]) for r in found if r.get(name) not in (None, "")]
             line[name] = statistics.mean(values) if values else None
-            line[f"{name}_sd"] = statistics.stdev(values) if len(values) > 1 else None
+            finite = all(map(math.isfinite, values))            # not of a run that diverged
+            line[f"{name}_sd"] = None if len(values) < 2 else statistics.stdev(values) if finite else math.nan
         lines.append(line)
     return Table(lines, digits)

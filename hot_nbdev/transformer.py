@@ -307,6 +307,16 @@ def _tuples(value):
         return tuple(map(_tuples, value))
     return {k: _tuples(v) for k, v in value.items()} if isinstance(value, dict) else value
 
+def _check_whole(config, *names: str) -> None:
+    "Raise unless these settings are positive whole numbers, or tuples of them, or None, as their defaults are."
+    for name in names:
+        value, default = getattr(config, name), getattr(type(config), name)
+        several = isinstance(default, tuple)
+        numbers = (value,) if not several else value if isinstance(value, tuple) else ()
+        if not (value is None and default is None) and not (numbers and all(type(n) is int and n > 0 for n in numbers)):
+            what = "one or several positive whole numbers" if several else "a positive whole number"
+            raise ValueError(f"{type(config).__name__}: {name} is {value!r}; give {what}{' or None' if default is None else ''}")
+
 # %% ../nbs/10_transformer.ipynb #0d726a21
 class ModelConfig:
     "What the settings of any model can do; a subclass is a dataclass that names them."
@@ -389,6 +399,7 @@ class HOTConfig(ModelConfig):
             setattr(self, f.name, _tuples(getattr(self, f.name)))
         if not isinstance(self.patch, tuple) or not self.patch or not all(isinstance(p, int) and p > 0 for p in self.patch):
             raise ValueError(f"{name}: patch is {self.patch!r}; give one positive size for each mode")
+        _check_whole(self, "in_channels", "dim", "depth", "heads", "features", "stem_kernel", "ff_hidden")
         k = len(self.patch)
         for m in (*self.causal, *(self.position_modes or ())):
             if not -k <= m < k:
@@ -396,7 +407,9 @@ class HOTConfig(ModelConfig):
                                  f"out of range for {k} modes; they are counted from 0 to {k - 1}, or from -{k} to -1")
         _choose(name, "attention", self.attention, ATTENTIONS)
         _choose(name, "positions", self.positions, ("none", "learned", "sincos", "rotary"))
-        _choose(name, "ff", self.ff, FEED_FORWARDS)
+        if self.ff not in FEED_FORWARDS:
+            raise ValueError(f"{name}: ff is {self.ff!r}; choose one of {tuple(FEED_FORWARDS)}, or import the module that "
+                             "adds it, as hot_nbdev.adapters does 'ndlinear'")
         if self.sizes is not None and len(self.sizes) != k:
             raise ValueError(f"{name}: sizes {self.sizes} for {k} modes, as patch {self.patch} says; give one for each")
         if self.positions == "learned" and self.sizes is None:
@@ -420,6 +433,7 @@ class ClassifierConfig(HOTConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        _check_whole(self, "classes")
         if _choose("ClassifierConfig", "pool", self.pool, ("mean", "flatten")) == "flatten" and self.sizes is None:
             raise ValueError("ClassifierConfig: pool='flatten' needs sizes, for the number of tokens; or take 'mean'")
 
@@ -437,8 +451,7 @@ class ForecasterConfig(HOTConfig):
     def __post_init__(self):
         super().__post_init__()
         _choose("ForecasterConfig", "pool", self.pool, ("mean", "flatten"))
-        if not self.horizons or min(self.horizons) < 1:
-            raise ValueError(f"ForecasterConfig: horizons is {self.horizons}; give positive numbers of steps")
+        _check_whole(self, "lookback", "horizons")
         if self.in_channels != 1:
             raise ValueError("ForecasterConfig: every series is one number at each step, so in_channels must be 1; make "
                              "further series further positions")
@@ -448,6 +461,10 @@ class SegmenterConfig(HOTConfig):
     "Settings of HOTSegmenter."
     patch: tuple = (2, 2)
     classes: int = 2        # number of classes of a position
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_whole(self, "classes")
 
 # %% ../nbs/10_transformer.ipynb #6dded602
 def _rotary(
@@ -740,8 +757,12 @@ class HOTSegmenter(Model):
 
 # %% ../nbs/10_transformer.ipynb #8d91fe4c
 def _class_of(config: ModelConfig) -> type:
-    "The class of models that has these settings."
-    return {m.config_class: m for m in _below(Model)}[type(config)]
+    "The class of models that names these settings as its own; a subclass that inherits them takes nothing over."
+    found = {m.config_class: m for m in _below(Model) if "config_class" in vars(m)}
+    if type(config) not in found:
+        raise ValueError(f"make_model: no model has settings of the class {type(config).__name__}; give a config of one of "
+                         f"{sorted(c.__name__ for c in found)}, or import the module that defines the model")
+    return found[type(config)]
 
 
 def make_model(

@@ -281,6 +281,50 @@ def test_a_table_can_be_cut_down():
     for table in commands._TABLES:
         for kind, _, s in commands._runs(table):
             s = commands._complete(commands._OPTIONS[kind](), s, table)
-            sizes = {"forecast": (96, 8), "classify": (28, 28, 28),
-                     "segment": (16, 16) if len(s["patch"]) == 1 else (5, 16, 16)}[kind]
+            scene = (16, 16) if len(s["patch"]) == 1 else (5, 16, 16)
+            sizes = {"forecast": (96, 8), "classify": (28, 28, 28), "segment": scene}[kind]
             commands._model_config(kind, s, sizes, 1, 2)
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--score", "2", "8"], "score is [2, 8], but the model is trained for 4 steps"),
+    (["--model", "dlinear", "--model-option", "trend=true"], "LinearConfig: trend is True"),
+    (["--model", "linear", "--model-option", "horizons=4"], "LinearConfig: horizons is 4"),
+    (["--model-option", "depth=null"], "ForecasterConfig: depth is None"),
+    (["--ff", "ndlinear", "--model-option", "ff_hidden=12.5"], "ForecasterConfig: ff_hidden is 12.5")])
+def test_what_cannot_run_is_found_before_training(capsys, monkeypatch, words, message):
+    write_series()
+    monkeypatch.setattr(training, "fit", lambda *_, **__: pytest.fail("training began"))
+    words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", *words]
+    assert message in fails(capsys, commands.hot_forecast, *words)
+
+
+def test_a_row_keeps_what_makes_it_that_row():
+    (_, _, s), = commands._runs("chapter21", ["pool sum"], None, [0], {"model_option": ["ff_hidden=8"]})
+    assert s["model_option"] == ['attention_options={"pool": "sum"}', "ff_hidden=8"]
+
+
+def test_settings_that_a_table_cannot_have_are_named(capsys):
+    for table, value, message in [
+            ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"),
+            ("chapter18-days", "horizon=x", "horizon is 'x'; give a int"),
+            ("chapter19", "horizon=96", "chapter19: there is no setting 'horizon'"),
+            ("chapter21", "seed=1", "are chosen by --seeds")]:
+        assert message in fails(capsys, commands.hot_reproduce, table, "--set", value, "--dry-run")
+    options = 'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false"
+    commands.hot_reproduce(["chapter21", "--row", "no feed-forward", "--seeds", "0", "--dry-run",
+                            "--set", options[0], "--set", options[1]])
+    assert ": to do (" in capsys.readouterr().out
+
+
+def test_a_run_is_done_when_all_its_horizons_are(capsys):
+    words = ["chapter18-hours", "--row", "product", "--seeds", "0", "--dry-run"]
+    commands.hot_reproduce(words)
+    name = capsys.readouterr().out.split("(")[-1].rstrip(")\n")
+    for horizon in (96, 192, 336):
+        training.append_row("results/forecast.csv", {"run": name, "horizon": horizon})
+    commands.hot_reproduce(words)
+    assert ": to do (" in capsys.readouterr().out
+    training.append_row("results/forecast.csv", {"run": name, "horizon": 720})
+    commands.hot_reproduce(words)
+    assert ": done (" in capsys.readouterr().out

@@ -26,6 +26,13 @@ def test_counts_of_the_baseline():
     assert work.multiply_adds == 17_749_103_616
 
 
+def test_a_batch_may_be_empty_and_a_mode_may_not():
+    model = ResNetClassifier(SMALL).eval()
+    assert model(torch.randn(2, 0, 8, 8, 8, 2)).shape == (2, 0, 3)
+    with pytest.raises(ValueError, match="mode 1 of x, .* is empty; only batch axes may be"):
+        model(torch.randn(2, 8, 0, 8, 2))
+
+
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_any_batch_axes(batch):
     torch.manual_seed(0)
@@ -44,7 +51,8 @@ def test_errors_say_the_way_out():
         model(torch.randn(1, 2, 8, 8, 8))
     with pytest.raises(ValueError, match="mask must be None.*masked_fill"):
         model(torch.randn(1, 8, 8, 8, 2), torch.ones(1, 8, 8, 8, dtype=torch.bool))
-    for wrong in (dict(depth=20), dict(classes=0), dict(width=0.01), dict(stem_stride=1.5)):
+    for wrong in (dict(depth=20), dict(classes=0), dict(width=0.01), dict(stem_stride=1.5),
+                  dict(width=None), dict(width=float("nan")), dict(width=float("inf"))):
         with pytest.raises(ValueError, match=f"ResNetConfig: {list(wrong)[0]}"):
             ResNetConfig(**wrong)
 

@@ -119,3 +119,40 @@ def test_wide_averages_and_simple_forecasts_of_tensors():
     assert_close(simple_forecaster("seasonal", 6, (5,), 3, order=3)(x)[:, 3], x[:, 3])
     with pytest.raises(ValueError, match="choose 'last', 'mean' or 'seasonal'"):
         simple_forecaster("naive")
+
+
+@pytest.mark.parametrize("wrong, message", [
+    (dict(trend=True), "trend is True; give a positive whole number or None"),
+    (dict(trend=25.0), "trend is 25.0"),
+    (dict(horizons=96), "horizons is 96; give one or several"), (dict(horizons=("a",)), "horizons is"),
+    (dict(lookback=12.0), "lookback is 12.0"), (dict(series=0), "series is 0")])
+def test_wrong_settings_are_named(wrong, message):
+    with pytest.raises(ValueError, match=f"LinearConfig: {message}"):
+        LinearConfig(**wrong)
+
+
+@pytest.mark.parametrize("width, shape", [(4, (5,)), (0, (5,)), (3, (2, 0)), (3, ())])
+def test_averages_without_a_middle_are_refused(width, shape):
+    with pytest.raises(ValueError, match="moving_average: width is .* give an odd width"):
+        moving_average(torch.zeros(shape), width)
+
+
+def test_the_closed_form_needs_samples_of_the_same_series():
+    class Part:
+        def __init__(self, x, y): self.x, self.y = x, y
+        def __len__(self): return len(self.x)
+        def __getitem__(self, i): return self.x[i], self.y[i]
+    x, y = torch.randn(9, 8, 3), torch.randn(9, 4, 3)
+    with pytest.raises(ValueError, match="least_squares: the part has no samples"):
+        least_squares(LinearConfig(8, (4,)), Part(x[:0], y[:0]))
+    with pytest.raises(ValueError, match="least_squares: x is .* must agree in all but mode 0"):
+        least_squares(LinearConfig(8, (4,)), Part(x, y[..., :2]))
+
+
+@kind
+def test_compiles_to_one_graph_and_exports(kind):
+    model, x = make(kind)
+    for dynamic in (False, True):                       # sizes as numbers, and as symbols
+        torch.compiler.reset()
+        assert_close(torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)(x), model(x))
+    assert_close(torch.export.export(model, (x,)).module()(x), model(x))

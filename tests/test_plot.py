@@ -87,6 +87,13 @@ def test_equation_12_does_not_depend_on_the_order_of_modes():
     (lambda: plot_joint([torch.eye(2)], query=(0, 0)), "the modes have sizes (2,)"),
     (lambda: plot_curves([]), "the rows have none"),
     (lambda: rank_one_distance(torch.eye(2, dtype=torch.int64)), "torch.int64"),
+    (lambda: rank_one_distance([torch.eye(2)]), "but is a list"),
+    (lambda: pattern_share(torch.empty(0, 0)), "of shape (0, 0)"),
+    (lambda: equation_12([torch.rand(3, 4)]), "equation_12: S must be a map"),
+    (lambda: map_rows(maps(2)[0]), "map_rows: maps must be a list of blocks"),
+    (lambda: map_rows([[]]), "map_rows: maps must be a list of blocks"),
+    (lambda: map_rows([[torch.rand(2, 12, 4)]]), "map_rows: S must be a map"),
+    (lambda: map_rows([[torch.rand(2, 4, 3, 3), torch.rand(2, 3, 4, 4)]]), "choose one line of the grid"),
 ])
 def test_errors_say_what_came_and_draw_nothing(call, message):
     with pytest.raises(ValueError) as error:
@@ -108,3 +115,29 @@ def test_the_script_behind_the_rows_measures_what_they_say():
         assert script.model_of(kind).config.patch == (8, 1) and combine in ("product", "sum")
     same = [S[:1].expand(8, -1, -1, -1) for S in maps(8, 4)[0]]
     assert script.averaging(same) < 1e-6 < script.averaging(maps(8, 4)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_worked_on_in_float32(dtype):
+    block = [S.to(dtype) for S in maps(2, sizes=(3, 4), blocks=1)[0]]
+    assert equation_12(block).dtype == dtype
+    single = [S.float() for S in block]
+    for found, expected in zip(map_rows([block], "sum"), map_rows([single], "sum"), strict=True):
+        for name in ("stable_rank", "rank_one_distance"):
+            assert found[name] == pytest.approx(expected[name], rel=1e-5)
+    large = torch.randn(200, 200).softmax(-1).to(dtype)         # far from uniform
+    assert abs(pattern_share(large).item() - pattern_share(large.float()).item()) < 1e-2
+    assert pattern_share(torch.full((200, 200), 1 / 200, dtype=dtype)).isnan()
+
+
+def test_diagonals_of_a_long_sequence_need_no_table_of_classes():
+    S = torch.zeros(1000, 1000).softmax(-1).roll(1, 1) + torch.eye(1000)
+    assert pattern_share(S / 2, "offset").item() == pytest.approx(1, abs=1e-3)
+
+
+def test_curves_take_names_as_they_stand_in_rows_and_leave_out_what_is_not_there():
+    points = [(0, 1.0), (0, float("nan")), (1, 2.0), (1, 4.0), (None, 9.0)]
+    rows = [{"step": s, "mode": 0, "stable_rank": v} for s, v in points]
+    ax = plot_curves(rows, labels={0: "time"})
+    assert ax.get_legend().get_texts()[0].get_text() == "time"
+    assert ax.lines[0].get_xdata().tolist() == [0, 1] and ax.lines[0].get_ydata()[1] == 3

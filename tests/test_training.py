@@ -21,6 +21,7 @@ from hot_nbdev.training import (  # noqa: E402
     Classification,
     Forecasting,
     Segmentation,
+    Table,
     TrainConfig,
     append_row,
     batches,
@@ -29,7 +30,9 @@ from hot_nbdev.training import (  # noqa: E402
     read_rows,
     row,
     schedule,
+    setting,
     shares,
+    summarize,
 )
 from hot_nbdev.transformer import (  # noqa: E402
     ClassifierConfig,
@@ -396,3 +399,19 @@ def test_two_processes_give_what_one_gives(tmp_path):
 if __name__ == "__main__":                          # one of the processes
     unbroken_and_resumed(Path(sys.argv[1]))
     torch.distributed.destroy_process_group()
+
+
+def test_tables_of_rows_that_lack_something():
+    rows = [{"data": "a<b>", "loss": "0.5", "model": '{"dim": 8}'},
+            {"data": "a<b>", "loss": None, "model": "ridge"},
+            {"data": "c", "loss": "nan"}, {"data": "c", "loss": "1.5"}]
+    found = summarize(rows, "data", "loss")
+    assert [line["runs"] for line in found] == [2, 2]
+    assert found[0]["loss"] == 0.5 and found[0]["loss_sd"] is None
+    assert math.isnan(found[1]["loss"]) and math.isnan(found[1]["loss_sd"])     # a run that diverged shows
+    assert [setting(r, "dim") for r in rows] == [8, None, None, None]
+    assert "<td>a&lt;b&gt;</td>" in found._repr_html_() and "<b>" not in found._repr_html_()
+    assert summarize([], ["data"], ["loss"]) == [] == Table() and "<table>" in Table()._repr_html_()
+    with pytest.raises(ValueError, match=r"summarize: no row has the columns \['los'\]; they have \['data'"):
+        summarize(rows, ["data"], ["los"])
+    assert Table([{"a": 1}, {"a": 2, "b": 0.5}]).cells() == [["a", "b"], ["1", ""], ["2", "0.500"]]

@@ -1,6 +1,9 @@
 """Models: every attention by name, masks, saving, compiling, exporting."""
 import copy
 import dataclasses
+import gc
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -16,9 +19,11 @@ from hot_nbdev.transformer import (
     HOTEncoder,
     HOTForecaster,
     HOTSegmenter,
+    ModelConfig,
     PatchEmbed,
     SegmenterConfig,
     load_model,
+    make_model,
 )
 
 SMALL = dict(dim=16, heads=2, depth=2)
@@ -224,3 +229,36 @@ def test_errors_say_what_was_expected_and_what_came():
 def test_half_precision_sums_do_not_overflow():
     model, _ = make("forecaster, mean", dtype=torch.float16)
     assert model(torch.full((1, 2000, 3), 100.0, dtype=torch.float16)).isfinite().all()
+
+
+@pytest.mark.parametrize("wrong", [
+    dict(depth=None), dict(dim=12.5), dict(heads=True), dict(ff_hidden=12.5), dict(ff_hidden=0),
+    dict(lookback=0), dict(horizons=4), dict(horizons=()), dict(horizons=("a",))])
+def test_settings_that_count_are_whole_numbers(wrong):
+    name, = wrong
+    with pytest.raises(ValueError, match=f"ForecasterConfig: {name} is .*whole number"):
+        ForecasterConfig(**wrong)
+
+
+def test_a_subclass_does_not_take_over_the_models_of_its_settings(tmp_path):
+    class Mine(HOTClassifier):
+        "Has the settings of the classifier."
+    config = ClassifierConfig(patch=(2, 2), dim=8, heads=2, depth=1)
+    make_model(config).save(tmp_path)
+    assert type(make_model(config)) is type(load_model(tmp_path)) is HOTClassifier
+    assert type(Mine.load(tmp_path)) is Mine
+    del Mine
+    gc.collect()
+
+
+@pytest.mark.parametrize("config", [None, {}, ModelConfig()], ids=["none", "dict", "base"])
+def test_make_model_says_which_settings_have_a_model(config):
+    with pytest.raises(ValueError, match=r"make_model: no model has settings of the class \w+; .*'Classif"):
+        make_model(config)
+
+
+def test_a_network_of_another_module_is_named_where_that_is_not_imported():
+    code = ("from hot_nbdev.transformer import HOTConfig\n"
+            "try: HOTConfig(ff='ndlinear')\nexcept ValueError as e: print(e)")
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ff is 'ndlinear'; choose one of ('gelu', 'swiglu', 'none'), or import the module" in found.stdout
