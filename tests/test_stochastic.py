@@ -1,0 +1,141 @@
+"""Properties of `hot_nbdev.stochastic`, against definitions written out on small maps."""
+from math import prod
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+from hot_nbdev import stochastic as S
+from hot_nbdev.kronecker import kron, kron_sum
+
+sizes = st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple)
+F64 = torch.float64
+
+
+def random_map(n, seed=0, batch=(), sharp=1.0):
+    g = torch.Generator().manual_seed(seed)
+    return (sharp * torch.randn(*batch, n, n, generator=g, dtype=F64)).softmax(-1)
+
+
+@pytest.mark.parametrize(("change", "want"), [(0.0, True), (5e-6, True), (2e-5, False)])
+def test_a_row_sum_may_be_off_by_the_tolerance_and_no_more(change, want):
+    A = random_map(4)
+    A[2, 1] += change
+    assert S.is_row_stochastic(A).item() is want
+
+
+def test_negative_entries_and_nan_are_no_map():
+    A = random_map(3, batch=(3,))
+    A[1, 0, 0], A[1, 0, 1] = -1e-3, A[1, 0, 0] + A[1, 0, 1] + 1e-3
+    A[2, 1, 1] = float("nan")
+    assert S.is_row_stochastic(A).tolist() == [True, False, False]
+
+
+@given(st.integers(1, 6), st.integers(0, 50))
+@settings(deadline=None, max_examples=30)
+def test_the_stationary_law_stays(n, seed):
+    A = random_map(n, seed, batch=(2,))
+    law = S.stationary(A)
+    assert_close((law[:, None] @ A)[:, 0], law)
+    assert_close(law.sum(-1), torch.ones(2, dtype=F64))
+
+
+def test_two_groups_have_no_one_law():
+    with pytest.raises(ValueError, match="more than one stationary law"):
+        S.stationary(torch.eye(3, dtype=F64))
+    with pytest.raises(ValueError, match="softmax its scores"):
+        S.stationary(torch.ones(2, 2, dtype=F64))
+
+
+def test_stable_rank_by_hand():
+    A = torch.diag(torch.tensor([2.0, 1.0, 1.0], dtype=F64))
+    assert S.stable_rank(A).item() == pytest.approx(6 / 4)
+    assert S.stable_rank(torch.zeros(2, 2)).isnan()
+    assert S.stable_rank(1e-30 * A).item() == pytest.approx(6 / 4)
+
+
+@given(sizes, st.integers(0, 50), st.sampled_from([0.1, 1.0, 10.0]))
+@settings(deadline=None, max_examples=40)
+def test_stable_ranks_lie_between_their_bounds(sizes, seed, sharp):
+    maps = [random_map(n, seed + i, sharp=sharp) for i, n in enumerate(sizes)]
+    for combine, joint in [("product", kron(*maps)), ("sum", kron_sum(*maps) / len(maps))]:
+        low, high = S.stable_rank_bounds(sizes, combine)
+        assert low - 1e-9 <= S.stable_rank(joint).item() <= high + 1e-9
+
+
+def test_the_bounds_are_met():
+    assert S.stable_rank_bounds((2, 3), "product") == (1.0, 6.0)
+    assert S.stable_rank_bounds((2, 3), "sum") == (6 / 4, 6.0)
+    uniform = [torch.full((n, n), 1 / n, dtype=F64) for n in (2, 3)]
+    assert S.stable_rank(kron(*uniform)).item() == pytest.approx(1.0)
+    one_key = [torch.zeros(n, n, dtype=F64).index_fill(1, torch.tensor([0]), 1.0) for n in (2, 3)]
+    for n, A in zip((2, 3), one_key, strict=True):      # the least that one mode can have, and more for both together
+        assert S.stable_rank(A).item() == pytest.approx(S.stable_rank_bounds((n,), "sum")[0])
+    assert S.stable_rank(kron_sum(*one_key)).item() >= 6 / 4
+
+
+def divergence(A, B):
+    return (torch.xlogy(A, A) - A * B.log()).sum(-1).mean()
+
+
+@given(sizes, st.integers(0, 50))
+@settings(deadline=None, max_examples=30)
+def test_the_projection_is_the_nearest_product_and_its_gap_the_divergence(sizes, seed):
+    A = random_map(prod(sizes), seed)
+    found = S.product_projection(A, sizes)
+    assert_close(found.gap, divergence(A, kron(*found.factors)))
+    others = [random_map(n, seed + 9 + i) for i, n in enumerate(sizes)]
+    assert divergence(A, kron(*others)) >= found.gap - 1e-12
+    own = S.product_projection(kron(*others), sizes)
+    for a, b in zip(own.factors, others, strict=True):
+        assert_close(a, b)
+    assert_close(own.gap, torch.zeros_like(own.gap), atol=1e-12, rtol=0)
+
+
+@given(sizes)
+@settings(deadline=None, max_examples=20)
+def test_the_dimension_is_the_rank_of_many_products(sizes):
+    count = S.reachable_dim(sizes)
+    n = prod(sizes)
+    rows = torch.stack([kron(*(random_map(N, 100 * r + i) for i, N in enumerate(sizes))).flatten()
+                        for r in range(min(count, 200) + 5)])
+    assert torch.linalg.matrix_rank(rows, rtol=1e-10).item() == min(count, len(rows), n * n)
+
+
+@given(sizes, st.integers(0, 50))
+@settings(deadline=None, max_examples=30)
+def test_the_floor_is_the_distance_to_the_span(sizes, seed):
+    A = random_map(prod(sizes), seed)
+    near = S.reachable_projection(A, sizes)
+    assert_close(S.reachable_projection(near, sizes), near)                         # a projection
+    products = torch.stack([kron(*(random_map(N, 7 * r + i) for i, N in enumerate(sizes))).flatten() for r in range(5)])
+    assert_close(products @ (A - near).flatten(), torch.zeros(5, dtype=F64), atol=1e-10, rtol=0)    # orthogonal
+    floor = S.reachable_floor(A, sizes)
+    assert_close(floor, torch.linalg.matrix_norm(A - near))
+    assert S.reachable_floor(A, sizes, 2) <= floor + 1e-12
+    assert S.reachable_floor(A, sizes, 2) <= torch.linalg.matrix_norm(A - near, 2) + 1e-12
+
+
+@given(sizes, st.integers(0, 50), st.booleans())
+@settings(deadline=None, max_examples=30)
+def test_heads_add_up_to_a_reachable_map(sizes, seed, zero):
+    A = S.reachable_projection(random_map(prod(sizes), seed), sizes)
+    A = 0 * A if zero else A
+    heads = S.head_decomposition(A, sizes)
+    assert_close(torch.einsum("r,rij->ij", heads.weights, kron(*heads.maps)), A, atol=1e-9, rtol=0)
+    for M in heads.maps:
+        assert S.is_row_stochastic(M).all()
+        assert (M > 0).all()
+    rest = sorted(N * N - N + 1 for N in sizes)[:-1]
+    assert len(heads.weights) <= 1 + prod(rest)
+
+
+def test_what_is_not_reachable_is_refused():
+    with pytest.raises(ValueError, match=r"distance .* reachable_projection"):
+        S.head_decomposition(random_map(6), (2, 3))
+    with pytest.raises(ValueError, match="describe 4 positions"):
+        S.reachable_projection(random_map(6), (2, 2))
+    with pytest.raises(ValueError, match="choose 'fro' or 2"):
+        S.reachable_floor(random_map(4), (2, 2), "nuc")
