@@ -9,13 +9,13 @@ import matplotlib.pyplot as plt
 import nbformat
 import pytest
 import yaml
+from assertions import asserted
 from chapters import NBS, REFERENCE, ROOT, all_chapters, all_pages, options, runs
 
 matplotlib.use("agg")
 CHAPTERS, PAGES = all_chapters(), all_pages()
 chapter = pytest.mark.parametrize("chapter", CHAPTERS, ids=lambda c: c.path.stem)
 page = pytest.mark.parametrize("chapter", PAGES, ids=lambda c: c.path.stem)
-CHECK = re.compile(r"\b(assert\b|test_\w+\(|expect_fail\(|gradcheck\(|check_\w+\()")
 
 
 @pytest.mark.parametrize("chapter", [c for c in PAGES if c.module], ids=lambda c: c.path.stem)
@@ -57,12 +57,19 @@ def test_links_to_the_conventions(chapter):
 
 
 @page
-def test_every_exported_name_is_shown_and_tested(chapter):
+def test_every_exported_name_is_shown_and_asserted_on_itself(chapter):
     lessons = "\n".join(c.source for c in chapter.lessons())
-    tested = "\n".join(c.source for c in chapter.lessons() if CHECK.search(c.source))
+    found = asserted([c.source for c in chapter.lessons()])
     for name in chapter.public_names():
         assert re.search(rf"\b{name}\b", lessons), f"{name} is shown in no cell"
-        assert re.search(rf"\b{name}\b", tested), f"{name} is in no cell that tests"
+        assert name in found, f"no assertion depends on {name}; standing in a cell with an assertion is not enough"
+
+
+def test_a_name_beside_an_assertion_is_not_asserted_on():
+    assert "f" not in asserted(["f(1)\nassert g(1) == 1"])
+    assert "f" in asserted(["y = f(1)", "z = y + 1\nassert z == 2"])
+    assert "f" in asserted(["with expect_fail(ValueError): f(0)"])
+    assert "f" in asserted(["def check_it(h): assert h(1) == f(1)", "check_it(f)"])
 
 
 @page

@@ -1,0 +1,101 @@
+"""Change the library in one place at a time, and see whether a unit test notices.
+
+    python tools/mutants.py                 every mutant; about ten minutes on two cores
+    python tools/mutants.py pooling masks   those of some groups, or whose name holds a word
+    python tools/mutants.py --list          what there is
+
+A mutant is one piece of text of a module and another in its place, with the test files that should fail.
+Chapters are not run: a mutant that only they kill counts as a survivor. A survivor is either a test that is
+missing, or a change that changes nothing; then EQUIVALENT says why. The run fails if a mutant survives that
+is not explained, or if its text is not found exactly once (the code has moved on: mend the mutant).
+"""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from mutant_list import EQUIVALENT, MUTANTS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Outcome(NamedTuple):
+    mutant: tuple
+    state: str      # 'killed', 'survived', 'lost' (text not found once) or 'broken' (the tests fail without it)
+    by: str         # the first test that failed
+
+
+def name(mutant):
+    group, module, old, new, _ = mutant
+    return f"{group}: {module}: {' '.join(old.split())[:60]} -> {' '.join(new.split())[:60]}"
+
+
+def workshop(folder):
+    "A copy of what the tests need, with the package apart so that it can be changed."
+    for part in ("hot_nbdev", "tests", "tools"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("nbs", "results", "settings.ini", "setup.py", "_quarto.yml", "bench", "examples"):
+        if (ROOT / part).exists():
+            os.symlink(ROOT / part, folder / part)
+    return folder
+
+
+def first_failure(folder, tests):
+    "Name of the first test that fails, or None."
+    env = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    run = subprocess.run([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "-rf",
+                          *(f"tests/{t}" for t in tests.split())],
+                         cwd=folder, env=env, capture_output=True, text=True)
+    if run.returncode == 0:
+        return None
+    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0].split("::")[-1] if failed else f"pytest exit {run.returncode}"
+
+
+def try_one(mutant):
+    "Apply one mutant in a workshop of its own and run its tests."
+    _, module, old, new, tests = mutant
+    text = (ROOT / "hot_nbdev" / f"{module}.py").read_text()
+    if text.count(old) != 1:
+        return Outcome(mutant, "lost", f"found {text.count(old)} times")
+    with tempfile.TemporaryDirectory() as folder:
+        path = workshop(Path(folder)) / "hot_nbdev" / f"{module}.py"
+        path.write_text(text.replace(old, new))
+        by = first_failure(Path(folder), tests)
+    return Outcome(mutant, "survived" if by is None else "killed", by or "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="only mutants whose name holds one of these")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1))
+    args = parser.parse_args()
+    chosen = [m for m in MUTANTS if not args.words or any(w in name(m) for w in args.words)]
+    if args.list:
+        print("\n".join(map(name, chosen)), f"\n{len(chosen)} mutants")
+        return
+    with tempfile.TemporaryDirectory() as folder:       # tests that fail anyway kill nothing
+        tests = dict.fromkeys(t for m in chosen for t in m[4].split())
+        if broken := first_failure(workshop(Path(folder)), " ".join(tests)):
+            sys.exit(f"without any mutant {broken} fails; mend that first")
+    found = []
+    with ThreadPoolExecutor(args.workers) as pool:
+        for outcome in pool.map(try_one, chosen):
+            found.append(outcome)
+            why = EQUIVALENT.get(outcome.mutant[2:4], "") if outcome.state == "survived" else outcome.by
+            print(f"{outcome.state:9} {name(outcome.mutant)}  {why}", flush=True)
+    states = [o.state for o in found]
+    same = sum(o.state == "survived" and o.mutant[2:4] in EQUIVALENT for o in found)
+    print(f"\n{len(found)} mutants: {states.count('killed')} killed, {states.count('survived')} survived "
+          f"({same} of them change nothing, for the reason given), {states.count('lost')} lost")
+    sys.exit(states.count("survived") > same or states.count("lost") > 0)
+
+
+if __name__ == "__main__":
+    main()
