@@ -1,0 +1,27 @@
+"""The small programs of examples/ run as they stand, and stay small."""
+import os
+import subprocess
+import sys
+
+import pytest
+from chapters import ROOT
+
+PROGRAMS = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
+def test_the_example_runs(program, tmp_path):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    run = subprocess.run([sys.executable, str(program)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip(), "an example says what it found"
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
+def test_the_example_is_small(program):
+    assert len(program.read_text().splitlines()) <= 40
+
+
+def test_the_six_programs_are_there():
+    assert {p.stem for p in PROGRAMS} >= {"video_transformer", "train_with_masks", "ndlinear_for_linear", "adapters",
+                                          "own_model", "two_processes"}
