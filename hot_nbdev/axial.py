@@ -8,6 +8,7 @@ __all__ = ['check_groups', 'into_batch', 'out_of_batch', 'AxialAttention', 'Divi
 
 # %% ../nbs/axial.ipynb #aximport03
 from collections.abc import Callable, Sequence
+from functools import reduce
 from math import ceil, prod
 
 import torch
@@ -15,26 +16,28 @@ from torch import Tensor, nn
 
 from hot_nbdev.attention import (
     Allowed,
-    AttentionLayer,
-    Cost,
     as_features,
     attend,
     attend_cost,
     attention_map,
+    pad_to_patches,
+    patch_mask,
+    patchify,
+    unpatchify,
+)
+from hot_nbdev.layer import (
+    AttentionLayer,
+    Cost,
     check_attention,
     head_norms,
     merge_batch,
     merge_heads,
-    pad_to_patches,
-    patch_mask,
-    patchify,
     projection_cost,
     queries_keys,
     restore_batch,
     rotate_modes,
     split_heads,
     square_layers,
-    unpatchify,
 )
 
 # %% ../nbs/axial.ipynb #eaf94adc
@@ -114,10 +117,22 @@ def _axial_work(layer: nn.Module, sizes: tuple) -> Cost:
         total += inner + Cost(peak=inner.peak + 4 * one + 2 * copies, moved=6 * copies + 2 * one)
     return total
 
+# %% ../nbs/axial.ipynb #axparts108
+def _axial_joint(layer: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    "The mean of the groups' maps on all positions."
+    n, T = prod(x.shape[1:-1]), 0
+    units = torch.eye(n, dtype=x.dtype, device=x.device).reshape(1, *x.shape[1:-1], n).expand(*x.shape[:-1], n)
+    for a, group in enumerate(layer.groups):
+        S = attention_map(*_queries_keys(layer, x, a), _allowed(layer, x, mask, group), layer.kernel)
+        t = (S @ into_batch(units, group, layer.order).unsqueeze(1).to(S.dtype)).transpose(1, 2)
+        T = T + out_of_batch(t, group, x.shape[:-1]).flatten(1, -3)
+    return (T / len(layer.groups)).transpose(1, 2)
+
 # %% ../nbs/axial.ipynb #axclass008
 class AxialAttention(AttentionLayer):
     "Attention along groups of modes, the other modes as batch; the mean over groups (Ho et al. 2019)."
     settings, work = "dim heads order groups causal qk_norm kernel rotary dropout bias", _axial_work
+    joint = _axial_joint
 
     def __init__(
         self,
@@ -154,19 +169,31 @@ class AxialAttention(AttentionLayer):
             y = y + out_of_batch(merge_heads(t), group, x.shape[:-1])
         return self.to_out(y / len(self.groups)), maps
 
-    def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        n, T = prod(x.shape[1:-1]), 0
-        units = torch.eye(n, dtype=x.dtype, device=x.device).reshape(1, *x.shape[1:-1], n).expand(*x.shape[:-1], n)
-        for a, group in enumerate(self.groups):
-            S = attention_map(*_queries_keys(self, x, a), _allowed(self, x, mask, group), self.kernel)
-            t = (S @ into_batch(units, group, self.order).unsqueeze(1).to(S.dtype)).transpose(1, 2)
-            T = T + out_of_batch(t, group, x.shape[:-1]).flatten(1, -3)
-        return (T / len(self.groups)).transpose(1, 2)
+# %% ../nbs/axial.ipynb #axdparts10
+def _stage_maps(layer: nn.Module, x: Tensor, mask: Tensor | None) -> list:
+    "The map of each stage on all positions, (*batch, heads, n, n)."
+    shape, (x, mask) = x.shape, merge_batch(type(layer).__name__, x, mask, layer.order, layer.dim)
+    added, found = 0, []
+    for stage, norm in zip(layer.stages, layer.norms):
+        z = norm(x + added)
+        found.append(restore_batch(stage.dense_map(z, mask), shape, layer.order))
+        added = added + stage(z, mask)
+    return found
+
+
+def _divided_work(layer: nn.Module, sizes: tuple) -> Cost:
+    "The stages in turn, with the stream and what is added to it alive beside them."
+    total, stream = Cost(), prod(sizes) * layer.dim * layer.norms[0].weight.element_size()
+    for stage in layer.stages:
+        inner = stage.work(sizes)
+        total += inner + Cost(peak=inner.peak + 2 * stream, moved=8 * stream)
+    return total
 
 # %% ../nbs/axial.ipynb #axdiv00010
 class DividedAttention(AttentionLayer):
     "Attention along one group of modes after the other, each with its norm and residual (TimeSformer)."
-    own_norm, settings = True, "dim heads order groups causal"     # it reads the stream itself, not its norm
+    settings, work = "dim heads order groups causal", _divided_work
+    own_norm = True                      # it reads the stream itself, not its norm
 
     def __init__(
         self,
@@ -201,27 +228,11 @@ class DividedAttention(AttentionLayer):
 
     def stage_maps(self, x: Tensor, mask: Tensor | None = None) -> list:
         "The map of each stage on all positions, (*batch, heads, n, n)."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        added, found = 0, []
-        for stage, norm in zip(self.stages, self.norms):
-            z = norm(x + added)
-            found.append(restore_batch(stage.dense_map(z, mask), shape, self.order))
-            added = added + stage(z, mask)
-        return found
+        return _stage_maps(self, x, mask)
 
     def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
         "The path map S_g ⋯ S_1 through all stages."
-        path, *later = self.stage_maps(x, mask)
-        for S in later:
-            path = S @ path
-        return path
-
-    def work(self, sizes: tuple) -> Cost:
-        total, stream = Cost(), prod(sizes) * self.dim * self.norms[0].weight.element_size()
-        for stage in self.stages:
-            inner = stage.work(sizes)
-            total += inner + Cost(peak=inner.peak + 2 * stream, moved=8 * stream)
-        return total
+        return reduce(lambda path, S: S @ path, _stage_maps(self, x, mask))
 
 # %% ../nbs/axial.ipynb #axwin00011
 def valid_in_windows(
@@ -256,6 +267,7 @@ def pool_windows(
     inside = patchify(pad_to_patches(t, stride), stride).to(more)
     return (inside * (weights / total.masked_fill(total == 0, 1.0))).sum(-2).flatten(2, -2).to(t.dtype)
 
+# %% ../nbs/axial.ipynb #axwin10011
 def spread_windows(
     t: Tensor,              # (B, heads, n'', d)
     sizes: Sequence[int],   # (n1, …, nk)
@@ -299,13 +311,31 @@ def _windows_allowed(layer: nn.Module, sizes: Sequence[int], mask: Tensor | None
     return Allowed(keys, taking, layer.causal, queries, asking)
 
 
+def _window_logits(name: str, windows: str, heads: int, stride: Sequence[int], **new) -> nn.Parameter | None:
+    "Parameters of learned weights, (heads, positions of a window), at first all equal."
+    if windows not in ("mean", "learned"):
+        raise ValueError(f"{name}: windows is {windows!r}; choose 'mean' or 'learned'")
+    return nn.Parameter(torch.zeros(heads, prod(stride), **new)) if windows == "learned" and prod(stride) > 1 else None
+
+# %% ../nbs/axial.ipynb #axmwork016
+def _multiscale_joint(layer: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    "U S P."
+    sizes, n = x.shape[1:-1], prod(x.shape[1:-1])
+    S = attention_map(*_pooled(layer, x, mask), _windows_allowed(layer, sizes, mask), layer.kernel)
+    units = torch.eye(n, dtype=S.dtype, device=x.device).reshape(1, 1, *sizes, n).expand(len(x), layer.heads, *sizes, n)
+    T = spread_windows(S @ pool_windows(units, mask, layer.stride, layer.pool_v).to(S.dtype), sizes, layer.query_stride)
+    return Allowed(sizes, mask).zero_rows(T)
+
+
 def _multiscale_work(layer: nn.Module, sizes: tuple) -> Cost:
     "Attention between windows, and their pooling."
-    n, D, size, strides = prod(sizes), layer.dim, layer.to_v.weight.element_size(), (layer.query_stride, layer.stride, layer.stride)
+    n, D, size = prod(sizes), layer.dim, layer.to_v.weight.element_size()
+    strides = (layer.query_stride, layer.stride, layer.stride)
     windows = [prod(ceil(N / s) for N, s in zip(sizes, each)) for each in strides]
     past = prod(sizes[c] for c in layer.causal)
     inner = attend_cost(*windows[:2], layer.heads, D // layer.heads, layer.kernel, bool(layer.causal), past, size)
-    pooled, one = sum(prod(s) > 1 for s in strides), n * D * max(4, size)
+    pooled, padded = sum(prod(s) > 1 for s in strides), max(w * prod(s) for w, s in zip(windows, strides))
+    one = padded * D * max(4, size)
     alive = max(inner.peak + size * D * (sum(windows) + n), 5 * one * (pooled > 0))
     return (projection_cost(n, [layer.to_q, layer.to_k, layer.to_v, layer.to_out]) + inner
             + Cost(pooling=sum(D * w * (prod(s) - 1) for w, s in zip(windows, strides)), peak=alive, moved=6 * pooled * one))
@@ -314,7 +344,7 @@ def _multiscale_work(layer: nn.Module, sizes: tuple) -> Cost:
 class MultiscaleAttention(AttentionLayer):
     "Full attention with keys and values, and perhaps queries, pooled over windows (after MViT)."
     settings = "dim heads order stride query_stride windows causal qk_norm kernel rotary dropout bias"
-    work = _multiscale_work
+    work, joint = _multiscale_work, _multiscale_joint
 
     def __init__(
         self,
@@ -340,14 +370,11 @@ class MultiscaleAttention(AttentionLayer):
         self.qk_norm, self.bias, self.kernel, self.rotary = qk_norm, bias, as_features(kernel), rotary
         self.stride, self.query_stride = (check_stride(type(self).__name__, name, steps, order, self.causal)
                                           for name, steps in (("stride", stride), ("query_stride", query_stride)))
-        if windows not in ("mean", "learned"):
-            raise ValueError(f"{type(self).__name__}: windows is {windows!r}; choose 'mean' or 'learned'")
         new = dict(device=device, dtype=dtype)
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
         self.to_q, self.to_k, self.to_v, self.to_out = square_layers(4, dim, bias, **new)
-        self.pool_q, self.pool_k, self.pool_v = (
-            nn.Parameter(torch.zeros(heads, prod(s), **new)) if windows == "learned" and prod(s) > 1 else None
-            for s in (self.query_stride, self.stride, self.stride))
+        self.pool_q, self.pool_k, self.pool_v = (_window_logits(type(self).__name__, windows, heads, s, **new)
+                                                 for s in (self.query_stride, self.stride, self.stride))
 
     def run(self, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
         sizes, (q, k) = x.shape[1:-1], _pooled(self, x, mask)
@@ -356,14 +383,6 @@ class MultiscaleAttention(AttentionLayer):
         y, maps = attend(q, k, v, _windows_allowed(self, sizes, mask), self.kernel, dropout, return_maps)
         y = Allowed(sizes, mask).zero_rows(spread_windows(y, sizes, self.query_stride))
         return self.to_out(merge_heads(y).reshape(x.shape)), maps
-
-    def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        "U S P."
-        sizes, n = x.shape[1:-1], prod(x.shape[1:-1])
-        S = attention_map(*_pooled(self, x, mask), _windows_allowed(self, sizes, mask), self.kernel)
-        units = torch.eye(n, dtype=S.dtype, device=x.device).reshape(1, 1, *sizes, n).expand(len(x), self.heads, *sizes, n)
-        T = spread_windows(S @ pool_windows(units, mask, self.stride, self.pool_v).to(S.dtype), sizes, self.query_stride)
-        return Allowed(sizes, mask).zero_rows(T)
 
 # %% ../nbs/axial.ipynb #axnone0017
 class NoAttention(AttentionLayer):
