@@ -320,11 +320,12 @@ def attend_cost(
                     peak=size * heads * n * (d + 1) + seen, moved=2 * size * heads * d * (n + keys) + 2 * seen)
     M, heads, vectors = kernel.width(d), heads * samples, heads * samples * (n + keys)
     sums, rows, one = heads * points * M * (d + 1), vectors * (d + M), heads * n * d
-    prefixes = bool(causal and kernel.prefixes)               # sums are then carried with the weights they belong to
     again = vectors * M + heads * keys * d if causal else 0   # causal modes are brought to the front by copies
+    prefixes = bool(causal and kernel.prefixes)               # then sums are joined in rounds, with scales of their own
+    rounds = prefixes * (points - 1).bit_length()
     return Cost(features=vectors * kernel.multiply_adds(d), application=heads * M * (n * (d + 1) + keys * (d + prefixes)),
-                peak=max(4, size) * max(rows, vectors * M + again + 2 * sums + one),
-                moved=max(4, size) * (5 * rows + 2 * again + 5 * sums))
+                peak=max(4, size) * max(rows, vectors * M + again + (2 + 2 * (rounds > 0)) * sums + one),
+                moved=max(4, size) * (5 * rows + 2 * again + (5 + 10 * rounds) * sums))
 
 # %% ../nbs/05_attention.ipynb #fullwork00
 def _full_work(layer: nn.Module, sizes: tuple) -> Cost:

@@ -147,8 +147,7 @@ class AxialAttention(AttentionLayer):
         rotary: Callable | None = None,  # rotary(t, mode) on queries and keys
         dropout: float = 0.0,            # share of map entries that training drops
         bias: bool = True,               # biases in the projections?
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
     ):
         super().__init__()
         self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel)
@@ -202,15 +201,13 @@ class DividedAttention(AttentionLayer):
         order: int | None = None,        # number k of positional modes; must be given
         groups: Sequence | None = None,  # first to last; default: mode 0, then all others together
         *,
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
         **options,                       # causal, qk_norm, kernel, rotary, dropout, bias of each stage's `AxialAttention`
     ):
         super().__init__()
         check_attention(type(self).__name__, dim, heads, order, options.get("causal", ()), options.get("dropout", 0.0),
                         options.get("kernel"))
-        if groups is None:
-            groups = (0, tuple(range(1, order))) if order > 1 else (0,)
+        groups = (0, tuple(range(1, order)))[:order] if groups is None else groups
         self.dim, self.heads, self.order = dim, heads, order
         self.groups, new = check_groups(type(self).__name__, groups, order), dict(device=device, dtype=dtype)
         self.stages = nn.ModuleList(AxialAttention(dim, heads, order, [group], **options, **new)
@@ -361,8 +358,7 @@ class MultiscaleAttention(AttentionLayer):
         rotary: Callable | None = None,    # rotary(t, mode) on queries and keys, before pooling
         dropout: float = 0.0,              # share of map entries that training drops
         bias: bool = True,                 # biases in the four projections?
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
     ):
         super().__init__()
         self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel)
@@ -379,8 +375,8 @@ class MultiscaleAttention(AttentionLayer):
     def run(self, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
         sizes, (q, k) = x.shape[1:-1], _pooled(self, x, mask)
         v = pool_windows(split_heads(self.to_v(x), self.heads), mask, self.stride, self.pool_v)
-        dropout = self.dropout if self.training else 0.0
-        y, maps = attend(q, k, v, _windows_allowed(self, sizes, mask), self.kernel, dropout, return_maps)
+        allowed, dropout = _windows_allowed(self, sizes, mask), self.dropout if self.training else 0.0
+        y, maps = attend(q, k, v, allowed, self.kernel, dropout, return_maps)
         y = Allowed(sizes, mask).zero_rows(spread_windows(y, sizes, self.query_stride))
         return self.to_out(merge_heads(y).reshape(x.shape)), maps
 
@@ -399,8 +395,7 @@ class NoAttention(AttentionLayer):
         rotary: Callable | None = None,  # nothing to turn
         dropout: float = 0.0,            # no map to drop from
         bias: bool = True,               # biases in the two projections?
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
     ):
         super().__init__()
         self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout)
