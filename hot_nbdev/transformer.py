@@ -20,8 +20,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import FullAttention, KroneckerAttention
+from .attention import FullAttention
 from .kernels import ElementwiseFeatures, PositiveRandomFeatures
+from .kronecker_attention import KroneckerAttention
 from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 
 # %% ../nbs/10_transformer.ipynb #e68685a4

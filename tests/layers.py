@@ -24,10 +24,10 @@ from hot_nbdev.attention import (
     AxialAttention,
     DividedAttention,
     FullAttention,
-    KroneckerAttention,
     MultiscaleAttention,
     NoAttention,
 )
+from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.ndlinear import NdLinear
 
 DIM, HEADS, SIZES, F64 = 8, 2, (3, 2, 4, 2), torch.float64

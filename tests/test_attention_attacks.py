@@ -4,8 +4,9 @@ import torch
 from layers import ATTENTION, DIM, HEADS, each
 from torch.testing import assert_close
 
-from hot_nbdev.attention import AxialAttention, FullAttention, KroneckerAttention, MultiscaleAttention
+from hot_nbdev.attention import AxialAttention, FullAttention, MultiscaleAttention
 from hot_nbdev.kernels import PositiveRandomFeatures
+from hot_nbdev.kronecker_attention import KroneckerAttention
 
 
 @pytest.mark.parametrize("make, loud", [
