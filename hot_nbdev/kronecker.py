@@ -12,7 +12,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from .tensor import contraction_order, mode_dot, multi_mode_dot
+from .tensor import contraction_sequence, mode_product, multi_mode_dot
 
 # %% ../nbs/02_kronecker.ipynb #d9e4594c
 def _check_factors(
@@ -80,29 +80,15 @@ def _fit(
                          f"batches {[tuple(A.shape[:-2]) for A in mats]} of the factors") from None
     return list(mats)
 
-# %% ../nbs/02_kronecker.ipynb #2249f77b
-def _one_mode(
-    x: Tensor,   # (*batch, n_1, …, n_k, d)
-    A: Tensor,   # (m_i, n_i) or (*batch, m_i, n_i)
-    mode: int,   # axis of `x`, negative
-    batch: int,  # number of batch dimensions of `x`
-) -> Tensor:     # (*batch, n_1, …, m_i, …, n_k, d)
-    "One mode product, with one matrix or with a batch of matrices."
-    if A.ndim == 2:
-        return mode_dot(x, A, mode)
-    front = x.movedim(mode, batch)                  # (*batch, n_i, …)
-    y = A @ front.flatten(batch + 1)                # (*batch, m_i, rest)
-    return y.unflatten(-1, front.shape[batch + 1:]).movedim(batch, mode)
-
 # %% ../nbs/02_kronecker.ipynb #69059ad7
-def _expand(
-    mats: Sequence[Tensor],  # k factors, (*batch, m_i, n_i)
+def _broadcast(
+    mats: Sequence[Tensor],  # k factors, each (m_i, n_i) or (*batch, m_i, n_i)
     x: Tensor,               # (*batch, n_1, …, n_k, d)
-) -> Tensor:                 # (*batch, n_1, …, n_k, d) with the batch of all
-    "`x` with its batch broadcast to the batches of the factors; a view."
-    k = len(mats)
-    batch = torch.broadcast_shapes(x.shape[:-k - 1], *(A.shape[:-2] for A in mats))
-    return x.expand(*batch, *x.shape[-k - 1:])
+) -> tuple:                  # factors and x with the batch of all, as views; a single matrix stays one
+    "The factors and `x`, with their batch axes broadcast."
+    batch = torch.broadcast_shapes(x.shape[:-len(mats) - 1], *(A.shape[:-2] for A in mats))
+    return ([A if A.ndim == 2 else A.expand(*batch, *A.shape[-2:]) for A in mats],
+            x.expand(*batch, *x.shape[-len(mats) - 1:]))
 
 # %% ../nbs/02_kronecker.ipynb #2f03d9ee
 def kron_apply(
@@ -115,10 +101,10 @@ def kron_apply(
     k = len(mats)
     if all(A.ndim == 2 for A in mats):
         return multi_mode_dot(x, mats, modes=range(-k - 1, -1))
-    x = _expand(mats, x)
+    mats, x = _broadcast(mats, x)
     sizes_in, sizes_out = ([A.shape[a] for A in reversed(mats)] for a in (-1, -2))
-    for m in contraction_order(sizes_in, sizes_out):            # modes counted from the last one
-        x = _one_mode(x, mats[-1 - m], -2 - m, x.ndim - k - 1)
+    for m in contraction_sequence(sizes_in, sizes_out):         # modes counted from the last one
+        x = mode_product(x, mats[-1 - m], -2 - m, batch=x.ndim - k - 1)
     return x
 
 # %% ../nbs/02_kronecker.ipynb #221ec4bf
@@ -145,7 +131,6 @@ def kron_sum_apply(
     transpose: bool = False,  # apply the transpose
 ) -> Tensor:                  # (*batch, n_1, …, n_k, d)
     "Apply kron_sum(*mats) to the k positional modes of `x` without forming it (HOT v2, equation 9)."
-    mats = _fit("kron_sum_apply", mats, x, transpose, square=True)
-    k, x = len(mats), _expand(mats, x)
-    terms = [_one_mode(x, A, m, x.ndim - k - 1) for m, A in zip(range(-k - 1, -1), mats)]
-    return reduce(torch.add, terms)
+    mats, x = _broadcast(_fit("kron_sum_apply", mats, x, transpose, square=True), x)
+    k = len(mats)
+    return reduce(torch.add, [mode_product(x, A, m, batch=x.ndim - k - 1) for m, A in enumerate(mats)])

@@ -19,7 +19,7 @@ from torch.nn.utils import skip_init
 
 from .factorization import kron_cp, nearest_kron
 from .kronecker import kron
-from .tensor import contraction_order
+from .tensor import contraction_sequence
 
 # %% ../nbs/12_ndlinear.ipynb #nd-check
 def _order(name: str, order: Sequence[int] | None, modes: int) -> tuple:
@@ -165,7 +165,7 @@ def _plan(
     groups = [sorted(g, key=order.index) for g in _groups(D, H, small, tail, entries / 2)]
     groups.sort(key=lambda g: order.index(g[0]))
     n, d = ([prod([s[k] for k in g]) for g in groups] for s in (D, H))
-    best = contraction_order(n, d)
+    best = contraction_sequence(n, d)
     least, given = _multiply_adds(n, d, best), _multiply_adds(n, d, range(len(n)))
     if least + 50 * prod(H) < gain * given:           # biases at the end are one more pass
         groups = [groups[i] for i in best]

@@ -20,8 +20,9 @@ from slow import (
     slow_none,
 )
 
-from hot_nbdev.attention import FullAttention, KroneckerAttention
+from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
+from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.ndlinear import NdLinear
 
 DIM, HEADS, SIZES, F64 = 8, 2, (3, 2, 4, 2), torch.float64

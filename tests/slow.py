@@ -66,15 +66,27 @@ def slow_pooled(layer, project, norm, m, x, mask, i):
         else:
             pooled = f(tokens.sum(0) * factor)
         if layer.qk_norm:
-            pooled = pooled / (factor * count)    # the norm forgets the factor of the pooling
+            pooled = pooled / (factor * count)    # by definition the norm stands in place of the factor
         rows.append(pooled)
         counts.append(len(inside))
     t = norm(heads_of(layer, torch.stack(rows)))
     return (t if layer.rotary is None else layer.rotary(t, m)), torch.tensor(counts) > 0
 
 
-def slow_kronecker(layer, x, mask):
-    "The joint map of KroneckerAttention: for each query, pool what it may see, weigh the slices, combine."
+def slow_share(layer, dtype):
+    "What a mask takes of each row and spreads evenly; nothing with one mode."
+    number = torch.finfo(dtype)
+    if layer.order == 1:
+        return 0
+    return number.eps if layer.combine == "sum" else max(number.eps, number.tiny ** (2 / (3 * layer.order)))
+
+
+def slow_kronecker(layer, x, mask, share=None):
+    """The joint map of KroneckerAttention: for each query, pool what it may see, weigh the slices, combine.
+
+    Without a mask no share is taken; where all positions take part, and in float64, that makes no difference.
+    """
+    share = slow_share(layer, x.dtype) if share is None else share
     where, n, k = positions(x.shape[:-1]), prod(x.shape[:-1]), layer.order
     T = torch.zeros(layer.heads, n, n, dtype=x.dtype)
     for a, i in enumerate(where):
@@ -86,7 +98,8 @@ def slow_kronecker(layer, x, mask):
             keys, keep = slow_pooled(layer, layer.to_k, layer.norm_k, m, x, mask, i)
             if m in layer.causal:
                 keep = keep & (torch.arange(len(keep)) <= i[m])
-            rows.append([slow_row(layer, q[h, i[m]], keys[h], keep) for h in range(layer.heads)])
+            rows.append([(1 - share) * slow_row(layer, q[h, i[m]], keys[h], keep) + share * keep / keep.sum()
+                         for h in range(layer.heads)])
         for h, (b, j) in itertools.product(range(layer.heads), enumerate(where)):
             if layer.combine == "product":
                 weight = prod(rows[m][h][j[m]] for m in range(k))

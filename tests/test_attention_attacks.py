@@ -4,9 +4,10 @@ import torch
 from layers import ATTENTION, DIM, HEADS, each
 from torch.testing import assert_close
 
-from hot_nbdev.attention import FullAttention, KroneckerAttention
+from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention, MultiscaleAttention
 from hot_nbdev.kernels import PositiveRandomFeatures
+from hot_nbdev.kronecker_attention import KroneckerAttention
 
 
 @pytest.mark.parametrize("make, loud", [

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from hot_nbdev import tensor as T
 
 shapes = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)
-orders = st.sampled_from(["row", "kolda"])
+layouts = st.sampled_from(["row", "kolda"])
 devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA GPU"))])
 
@@ -17,11 +17,11 @@ def draw_tensor(shape, seed=0, **kwargs):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(**kwargs)
 
 
-@given(shapes, orders, st.data())
-def test_fold_undoes_unfold(shape, order, data):
+@given(shapes, layouts, st.data())
+def test_fold_undoes_unfold(shape, layout, data):
     x, mode = draw_tensor(shape), data.draw(st.integers(-len(shape), len(shape) - 1))
-    assert torch.equal(T.fold(T.unfold(x, mode, order), mode, shape, order), x)
-    assert torch.equal(T.unvec(T.vec(x, order), shape, order), x)
+    assert torch.equal(T.fold(T.unfold(x, mode, layout), mode, shape, layout), x)
+    assert torch.equal(T.unvec(T.vec(x, layout), shape, layout), x)
 
 
 @given(shapes, st.data())
@@ -82,10 +82,10 @@ def test_compiles_without_graph_breaks(mode):
     assert_close(compiled(x, A), T.mode_dot(x, A, mode))
 
 
-@pytest.mark.parametrize("order", ["row", "kolda"])
-def test_foldings_compile_without_graph_breaks(order):
+@pytest.mark.parametrize("layout", ["row", "kolda"])
+def test_foldings_compile_without_graph_breaks(layout):
     x = draw_tensor((3, 4, 5))
-    folded = torch.compile(lambda x: T.fold(2 * T.unfold(x, 1, order), 1, x.shape, order),
+    folded = torch.compile(lambda x: T.fold(2 * T.unfold(x, 1, layout), 1, x.shape, layout),
                            fullgraph=True, backend="aot_eager")
     assert_close(folded(x), 2 * x)
     converted = torch.compile(lambda x: T.unfold(x, 1)[:, T.kolda_index(x.shape, 1)],
@@ -102,3 +102,62 @@ def test_compiles_once_for_all_sizes():
     for n, m in [(6, 7), (8, 9)]:
         x, mats = torch.randn(n, m, 5), [torch.randn(m, n), torch.randn(n, m)]
         assert_close(compiled(x, mats), T.multi_mode_dot(x, mats))
+
+
+@given(shapes, st.lists(st.integers(1, 3), max_size=2).map(tuple), st.booleans(), st.data())
+@settings(deadline=None)
+def test_mode_product_gives_each_element_of_the_batch_its_matrix(shape, batch, shared, data):
+    "Wide tensors too, so that matrices are repeated, and narrow ones, so that the mode goes to the front."
+    shape = (*shape, data.draw(st.sampled_from([1, 2, 17, 40])))
+    mode, rows = data.draw(st.integers(0, len(shape) - 1)), data.draw(st.integers(1, 6))
+    x = draw_tensor((*batch, *shape))
+    A = draw_tensor((*(() if shared else batch), rows, shape[mode]), seed=1)
+    modes, lead = "abcdef"[:len(shape)], "xyz"[:len(batch)]
+    spec = f"{lead}{modes},{'' if shared else lead}r{modes[mode]}->{lead}{modes.replace(modes[mode], 'r')}"
+    want = torch.einsum(spec, x, A)
+    assert_close(T.mode_product(x, A, mode, batch=len(batch)), want)
+    assert_close(T.mode_product(x, A, mode - len(shape), batch=len(batch)), want)
+    backwards = x.permute(*reversed(range(x.ndim))).contiguous().permute(*reversed(range(x.ndim)))
+    assert_close(T.mode_product(backwards, A, mode, batch=len(batch)), want)
+
+
+def test_mode_product_takes_empty_batches_modes_and_broadcast_matrices():
+    x, A = draw_tensor((3, 2, 4, 5, 6)), draw_tensor((1, 2, 7, 4), seed=1)
+    assert_close(T.mode_product(x, A, 0, batch=2)[1], T.mode_product(x[1], A[0], 0, batch=1))
+    assert T.mode_product(x[:0], A, 0, batch=2).shape == (0, 2, 7, 5, 6)
+    assert T.mode_product(x[..., :0, :], A, 0, batch=2).shape == (3, 2, 7, 0, 6)
+    nothing = T.mode_product(x[:, :, :0], A[..., :0], 0, batch=2)
+    assert torch.equal(nothing, torch.zeros(3, 2, 7, 5, 6, dtype=x.dtype))
+
+
+@pytest.mark.parametrize("A, mode, batch, message", [
+    ((2, 4), 1, 0, r"mode 1 of x \(2, 3, 4\) has size 3, so A must be \(d, 3\), but is \(2, 4\)$"),
+    ((3, 5), 1, 0, r"A must be \(d, 3\), but is \(3, 5\); A.mT fits$"),
+    ((2, 5, 3), 1, 1, r"mode 1 of x \(2, 3, 4\) has size 4, so A must be \(d, 4\) or \(\*batch, d, 4\)"),
+    ((3, 5, 3), 0, 1, r"batch \(3,\) of A does not broadcast to the batch \(2,\)"),
+    ((5, 4), 2, 1, "mode 2 is out of range for a tensor with 2 modes"),
+    ((4,), 2, 0, r"A must be \(d, 4\), but is \(4,\)$")])
+def test_mode_product_says_what_would_fit(A, mode, batch, message):
+    with pytest.raises(ValueError, match=message):
+        T.mode_product(torch.zeros(2, 3, 4), torch.zeros(A), mode, batch)
+
+
+@pytest.mark.parametrize("sizes, mode", [((3, 4, 20), 0), ((3, 4, 80), 1), ((3, 4, 2), 1), ((3, 4), 1)])
+def test_mode_product_exports_with_a_dynamic_batch(sizes, mode):
+    class Product(torch.nn.Module):
+        def forward(self, x, A):
+            return T.mode_product(x, A, mode, batch=2)
+
+    x, A = draw_tensor((3, 2, *sizes)), draw_tensor((3, 2, 5, sizes[mode]), seed=1)
+    batch = torch.export.Dim("batch", min=2)
+    program = torch.export.export(Product(), (x, A), dynamic_shapes=({0: batch}, {0: batch})).module()
+    for n in (2, 7):
+        y, B = draw_tensor((n, 2, *sizes), seed=2), draw_tensor((n, 2, 5, sizes[mode]), seed=3)
+        assert_close(program(y, B), T.mode_product(y, B, mode, batch=2))
+
+
+def test_contraction_sequence_goes_by_the_difference_of_reciprocals():
+    "From 2 to 1 before from 1000 to 10, and equal keys as they came; the second cannot be read off factors."
+    assert T.contraction_sequence((1000, 2), (10, 1)) == [1, 0]
+    assert T.contraction_sequence((3, 4, 5), (3, 4, 5)) == [0, 1, 2]
+    assert T.contraction_sequence((2, 8, 4), (8, 2, 4)) == [1, 2, 0]
