@@ -97,7 +97,25 @@ def refuse_page(
         raise ValueError(f"{path} is a web page and no data: the address asks for a login or has moved; get "
                          f"the file in a browser from {home}")
 
-# %% ../nbs/files.ipynb #adeb973e
+# %% ../nbs/files.ipynb #06e14f23
+class _Bar:
+    "What pooch shows its progress with: a bar of tqdm under the name of the file."
+    def __init__(self, name: str, shown: bool):
+        from tqdm import tqdm
+        self.bar, self.total = tqdm(desc=name, unit="B", unit_scale=True, ncols=79, disable=not shown), 0
+
+    def update(self, n: int) -> None:
+        self.bar.total = self.total or None
+        self.bar.update(n)
+
+    def reset(self) -> None:
+        if self.total:
+            self.bar.reset(self.total)
+
+    def close(self) -> None:
+        self.bar.close()
+
+
 def _download(url: str, part: Path, name: str, progress: bool, timeout: float) -> None:
     "Write the bytes at an address to a file."
     if urlsplit(url).scheme == "file":
@@ -105,14 +123,15 @@ def _download(url: str, part: Path, name: str, progress: bool, timeout: float) -
         return
     try:
         import pooch
-        from tqdm import tqdm
+        bar = _Bar(name, progress)
     except ImportError as e:
         raise ImportError('fetch: downloads need pooch and tqdm; install them with pip install '
                           '"hot_nbdev[train]", or put the file there by hand') from e
-    with tqdm(desc=name, unit="B", unit_scale=True, ncols=79, disable=not progress) as bar:
-        get = pooch.HTTPDownloader(progressbar=bar if progress else False, chunk_size=1 << 18, timeout=timeout,
-                                   headers={"Accept-Encoding": "identity"})     # the bytes as they are stored
-        get(url, str(part), None)
+    plain = {"Accept-Encoding": "identity"}         # the bytes as they are stored
+    try:
+        pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 18, timeout=timeout, headers=plain)(url, str(part), None)
+    finally:
+        bar.close()
 
 
 def _unpack(part: Path) -> None:

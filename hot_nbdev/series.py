@@ -92,6 +92,8 @@ def _dates(stamps: list[str]) -> np.ndarray:
     "2016-07-01 00:00:00, and the other way in use: 1990/1/1 0:00; ValueError where one is neither."
     if "/" in stamps[0]:
         stamps = [np.datetime64(datetime.strptime(s, "%Y/%m/%d %H:%M")) for s in stamps]
+    elif not all("-" in s for s in stamps):         # NumPy would take 20200101 for a year
+        raise ValueError
     found = np.array(stamps, "datetime64[s]")
     if np.isnat(found).any():
         raise ValueError
@@ -108,7 +110,7 @@ def _succeeds(f, *args) -> bool:
 
 def _blame(path: Path, lines: list[str], names: list[str], dated: bool) -> None:
     "Raise for the first entry that cannot be read."
-    way = "" if not dated or "/" not in lines[1].split(",")[0] else "/"
+    way = "/" if "/" in lines[dated].split(",")[0] else "-"
     for i, line in enumerate(lines[dated:], 1 + dated):
         stamp, *_ = entries = line.split(",")
         for name, text in zip(names, entries[dated:], strict=True):
