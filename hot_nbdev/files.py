@@ -133,7 +133,7 @@ def _download(url: str, part: Path, name: str, progress: bool, timeout: float) -
     finally:
         bar.close()
 
-
+# %% ../nbs/files.ipynb #1a7c9b45
 def _unpack(part: Path) -> None:
     "Put what a gzip file holds, all its members, in its place."
     packed = part.with_name(part.name + ".gz")
@@ -168,8 +168,8 @@ def fetch(
             _unpack(part)
         refuse_page(part, url)
         if checksum and (came := check_sum(part, checksum)):
-            raise ValueError(f"fetch: {url} should have the checksum {checksum}, but {came} came; nothing was kept. "
-                             "The file has changed at its home, or something on the way has changed it")
+            raise ValueError(f"fetch: {url} should have the checksum {checksum}, but {came} came; nothing was "
+                             "kept. The file has changed at its home, or something on the way has changed it")
     try:
         return atomic_write(path, write)
     except (OSError, EOFError, zlib.error) as e:
@@ -190,7 +190,7 @@ def _missing(name: str, source: Source, folder: Path, download: bool, unchecked:
             raise FileNotFoundError(f"{text}. {e}") from e
     raise FileNotFoundError(text)
 
-
+# %% ../nbs/files.ipynb #760f1cc8
 def official_file(
     name: str,                            # what the file is called in messages
     source: Source,                       # its entry in a table
@@ -210,7 +210,8 @@ def official_file(
         refuse_page(path, source.home)
     if verify and not source.checksum and not unchecked:
         raise ValueError(f"{name}: no checksum of {path} is known, so nothing tells whether it is the official "
-                         f"file, or a part or a change of it. Compare it with {source.home}, and use it by unchecked=True")
+                         f"file, or a part or a change of it. Compare it with {source.home}, and use it by "
+                         "unchecked=True")
     if verify and source.checksum and (came := check_sum(path, source.checksum)):
         raise ValueError(f"{name}: {path} should have the checksum {source.checksum}, but has {came}: it is cut off, "
                          f"changed or another version. Get it from {source.home}, or read it as it is by verify=False")
