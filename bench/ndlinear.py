@@ -6,13 +6,13 @@
 How times are taken: bench/timing.py. All times are divided by that of the published layer, the package
 `ndlinear`, in the same round; it carries the same weights, and results are compared before anything is
 timed. NdLinear is the layer as it comes, plain the same with plan="plain". (Rows called timed are of an
-earlier state, which could choose a plan by a stopwatch.) Besides the median of the ratios stands the ratio of the least times, which other work disturbs
-least. einsum and TensorLy carry one full bias in place of one for each mode. The dense layer is timed where
-its weight has at most 2^24 entries. The limit is the time that the multiply-adds of the cheapest order
-would take at the rate of a product of two 1024 x 1024 matrices: it cannot be reached. A backward pass is
-taken to cost two forward passes. Random shapes have two to four modes (for one mode all rivals are
-nn.Linear), and no tensor on the way has fewer than 500 or more than 1.5 million entries. Needs the
-published layer: pip install "hot_nbdev[peers]"."""
+earlier state, which could choose a plan by a stopwatch.) Besides the median of the ratios stands the ratio
+of the least times, which other work disturbs least. einsum and TensorLy carry one full bias in place of one
+for each mode. The dense layer is timed where its weight has at most 2^24 entries. The limit is the time
+that the multiply-adds of the cheapest order would take at the rate of a product of two 1024 x 1024
+matrices: it cannot be reached. A backward pass is taken to cost two forward passes. Random shapes have two
+to four modes (for one mode all rivals are nn.Linear), and no tensor on the way has fewer than 500 or more
+than 1.5 million entries. Needs the published layer: pip install "hot_nbdev[peers]"."""
 import random
 import sys
 from itertools import permutations
