@@ -5,14 +5,14 @@
 
 How times are taken: bench/timing.py. All times are divided by that of the published layer, the package
 `ndlinear`, in the same round; it carries the same weights, and results are compared before anything is
-timed. NdLinear is the layer as it comes, timed the same with plan="timed", which chooses before the timing
-starts. Besides the median of the ratios stands the ratio of the least times, which other work disturbs
-least. einsum and TensorLy carry one full bias in place of one for each mode. The dense layer is timed where
-its weight has at most 2^24 entries. The limit is the time that the multiply-adds of the cheapest order
-would take at the rate of a product of two 1024 x 1024 matrices: it cannot be reached. A backward pass is
-taken to cost two forward passes. Random shapes have two to four modes (for one mode all rivals are
-nn.Linear), and no tensor on the way has fewer than 500 or more than 1.5 million entries. Needs the
-published layer: pip install "hot_nbdev[peers]"."""
+timed. NdLinear is the layer as it comes, plain the same with plan="plain". (Rows called timed are of an
+earlier state, which could choose a plan by a stopwatch.) Besides the median of the ratios stands the ratio
+of the least times, which other work disturbs least. einsum and TensorLy carry one full bias in place of one
+for each mode. The dense layer is timed where its weight has at most 2^24 entries. The limit is the time
+that the multiply-adds of the cheapest order would take at the rate of a product of two 1024 x 1024
+matrices: it cannot be reached. A backward pass is taken to cost two forward passes. Random shapes have two
+to four modes (for one mode all rivals are nn.Linear), and no tensor on the way has fewer than 500 or more
+than 1.5 million entries. Needs the published layer: pip install "hot_nbdev[peers]"."""
 import random
 import sys
 from itertools import permutations
@@ -95,14 +95,14 @@ def through_tensorly(x, weights):
 def rivals(Published, sizes, out, all_of_them):
     "What is timed, by name; the published layer first."
     theirs, ours = Published(input_dims=sizes, hidden_size=out), NdLinear(sizes, out)
-    timed = NdLinear(sizes, out, plan="timed")
+    plain = NdLinear(sizes, out, plan="plain")
     with torch.no_grad():
         for layer, W, b in zip(theirs.align_layers, ours.weights, ours.biases, strict=True):
             nn.init.uniform_(b)
             layer.weight.copy_(W)
             layer.bias.copy_(b)
-    timed.load_state_dict(ours.state_dict())
-    found = {"published": theirs, "NdLinear": ours, "timed": timed}
+    plain.load_state_dict(ours.state_dict())
+    found = {"published": theirs, "NdLinear": ours, "plain": plain}
     if all_of_them:
         found |= {"einsum": Other(ours, einsum), "TensorLy": Other(ours, through_tensorly)}
         if prod(sizes) * prod(out) <= 2 ** 24:
@@ -142,7 +142,7 @@ def main():
         return
     print(f"{'shape':>40} {'pass':>8} {'what':>10} {'x published':>11} {'least':>6} {'most':>6} "
           f"{'of least':>8} {'x limit':>8}")
-    rows, ours = [], {(kind, name): [] for kind in BARS for name in ("NdLinear", "timed")}
+    rows, ours = [], {(kind, "NdLinear"): [] for kind in BARS}
     todo = [("named", *s) for s in SHAPES] + [("random", *s) for s in random_shapes(COUNT)]
     for i, (group, batch, sizes, out) in enumerate(todo):
         before, after = ("x".join(map(str, s)) for s in (sizes, out))

@@ -30,8 +30,9 @@ from sklearn.datasets import load_digits
 from tensorly.datasets import load_covid19_serology
 from torch import nn
 
-from hot_nbdev.adapters import add_adapters, replace_linear
+from hot_nbdev.adapters import add_adapters
 from hot_nbdev.attention import FullAttention
+from hot_nbdev.replacing import replace_linear
 from hot_nbdev.training import append_row, read_rows
 from hot_nbdev.transformer import Block, ClassifierConfig, FeedForward, HOTClassifier
 
@@ -204,7 +205,8 @@ def rnn(kind, seed, epochs):
     a, b, c = (windows(x, *ends) for ends in ((0, 960), (960, 1280), (1280, 1600)))
     def make():
         torch.manual_seed(seed)
-        return three(kind, RNN, 32, lambda w: RNN(w, states=1), select="head", factors=((24, 32), (12, 7)))
+        return three(kind, RNN, 32, lambda w: RNN(w, states=1), select="head",
+                     in_features=(24, 32), out_features=(12, 7))
     def error(model, x, y):
         return F.mse_loss(model(x), y)
     model, found, lr, epoch = search(make, error, lambda m: -error(m, *b).item(), a, epochs)
@@ -222,11 +224,11 @@ def tabular(kind, seed, epochs):
     def build(w):
         return nn.Sequential(nn.Linear(66, w), nn.GELU(), nn.Dropout(0.1),
                              nn.Linear(w, w), nn.GELU(), nn.Dropout(0.1), nn.Linear(w, 5))
-    def factors(name, linear):
-        return ((6, 11) if name == "0" else (8, 8)), (8, 8)
+    def rows_columns(name, linear):
+        return (6, 11) if name == "0" else (8, 8)
     def make():
         torch.manual_seed(seed)
-        return three(kind, build, 64, select=["0", "3"], factors=factors)
+        return three(kind, build, 64, select=["0", "3"], in_features=rows_columns, out_features=(8, 8))
     return classify("serology", make, x, y, parts, epochs, 64)
 
 
@@ -240,7 +242,8 @@ def cnn(kind, seed, epochs):
                              nn.Linear(16 * c, hidden), nn.GELU(), nn.Linear(hidden, 10))
     def make():
         torch.manual_seed(seed)
-        return three(kind, build, 32, lambda c: build(c, 32), select="5", factors=((32, 4, 4), (16, 2, 2)))
+        return three(kind, build, 32, lambda c: build(c, 32), select="5",
+                     in_features=(32, 4, 4), out_features=(16, 2, 2))
     return classify("digits", make, x, y, split(len(y), seed, y), epochs)
 
 

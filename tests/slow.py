@@ -194,8 +194,8 @@ def slow_none(layer, x, mask):
 
 def slow_nd_linear(layer, x):
     "Algorithm 1 of NdLinear in Python numbers; a full bias comes last."
-    y, sizes, modes = dict(zip(positions(x.shape), x.flatten().tolist(), strict=True)), list(x.shape), x.ndim
-    for k in range(modes) if layer.order is None else layer.order:
+    y, sizes = dict(zip(positions(x.shape), x.flatten().tolist(), strict=True)), list(x.shape)
+    for k in layer.sequence:
         W = layer.weights[k].tolist()
         b = layer.biases[k].tolist() if layer.bias == "mode" else [0] * len(W)
         sizes[k] = len(W)

@@ -1,6 +1,8 @@
 """Layers replaced in models, and adapters: what they promise to code that has other plans with them."""
 import copy
+import json
 import pickle
+import time
 
 import pytest
 import torch
@@ -8,21 +10,20 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 from torch.testing import assert_close
 
+from hot_nbdev.adapter_files import adapter_state_dict, load_adapters, save_adapters
 from hot_nbdev.adapters import (
     ADAPTERS,
-    FlatNdLinear,
     LoRA,
     NdLoRA,
-    adapter_state_dict,
     add_adapters,
-    load_adapters,
+    find_adapters,
     merge,
     remove_adapters,
-    replace_linear,
-    save_adapters,
     unmerge,
+    use_adapters,
 )
 from hot_nbdev.ndlinear import NdLinear
+from hot_nbdev.replacing import FlatNdLinear, NdFeedForward, nearest_square, replace_linear, split_features
 from hot_nbdev.transformer import ClassifierConfig, HOTClassifier
 
 F64 = torch.float64
@@ -126,8 +127,8 @@ def test_what_is_refused_changes_nothing():
     tied = nn.ModuleDict({"a": nn.Linear(12, 12), "b": nn.Linear(12, 12)})
     tied["b"].weight = tied["a"].weight
     cases = [
-        (mlp(), dict(select="0", factors=((3, 4), (3, 4))), "'0' takes 12 features to 20"),
-        (mlp(), dict(select="0", factors=((3, 4), (2, 2, 5))), "in 2 and 3 modes"),
+        (mlp(), dict(select="0", in_features=(3, 4), out_features=(3, 4)), "'0' takes 12 features to 20"),
+        (mlp(), dict(select="0", in_features=(3, 4), out_features=(2, 2, 5)), "in 2 and 3 modes"),
         (mlp(), dict(select=["0", "3"]), "'3' names no linear layer"),
         (mlp(), dict(select="1"), "'1' is a GELU, not an nn.Linear"),
         (mlp(), dict(how="exact"), "how='exact'"),
@@ -135,7 +136,7 @@ def test_what_is_refused_changes_nothing():
         (nn.Sequential(Clever(4, 4)), {}, "is a Clever, which may do more"),
         (hooked, {}, "'0' has hooks"),
         (tied, dict(select="a"), "'a' shares a parameter with 'b.weight'"),
-        (tied, dict(factors=lambda n, m: ((3, 4), (3, 4)) if n == "a" else ((4, 3), (4, 3))), "same factors"),
+        (tied, dict(in_features=lambda n, m: (3, 4) if n == "a" else (4, 3)), "both the same in_features"),
         (mlp().to("meta"), {}, "on the meta device"),
         (add_adapters(mlp(), "0"), {}, "'0' has an adapter already"),
     ]
@@ -332,7 +333,7 @@ def test_wrong_settings_are_refused():
     for make, message in [
         (lambda: LoRA(layer, rank=0), "rank must be at least 1"),
         (lambda: NdLoRA(layer, terms=0), "terms must be at least 1"),
-        (lambda: NdLoRA(layer, (3, 4), (3, 3)), "the layer takes 12 features to 8, but in_factors (3, 4)"),
+        (lambda: NdLoRA(layer, (3, 4), (3, 3)), "the layer takes 12 features to 8, but in_features (3, 4)"),
         (lambda: NdLoRA(layer, (3, 4), (2, 2, 2)), "in 2 and 3 modes"),
         (lambda: LoRA(nn.GELU()), "base must be an nn.Linear, but is a GELU"),
         (lambda: add_adapters(mlp(), rank=2), "layer '0': "),
@@ -362,3 +363,243 @@ def test_adapters_of_shared_layers_and_tied_weights():
     model = remove_adapters(model)
     assert_close(model(i), y)
     assert model.a is model.b and torch.equal(model.embed.weight, table)
+
+
+def test_sizes_of_one_side_give_the_number_of_modes():
+    assert split_features("here: it", nn.Linear(12, 20), out_features=(5, 2, 2)) == ((2, 2, 3), (5, 2, 2))
+    assert NdLoRA(nn.Linear(12, 20), (2, 2, 3)).settings["out_features"] == nearest_square(20, 3)
+    _, report = replace_linear(mlp(), "0", lambda name, linear: (2, 3, 2), how="fresh")
+    assert (report[0].in_features, report[0].out_features) == ((2, 3, 2), (2, 2, 5))
+
+
+@pytest.mark.parametrize("sizes", [(3.0, 4), (-3, -4), ("3", 4), (12, 1, 0)])
+def test_sizes_are_whole_numbers(sizes):
+    with pytest.raises((ValueError, TypeError), match="features"):
+        replace_linear(mlp(), "0", sizes)
+
+
+@kinds
+def test_repr_shows_rank_name_and_settings(kind):
+    model = add_adapters(mlp(), kind=kind, name="task", **({"rank": 2} if kind == "lora" else {"terms": 2}))
+    text = repr(model[0])
+    for shown in ["name='task'", "max_rank=", "merged=False", "active=True", "alpha=",
+                  "rank=2, " if kind == "lora" else "in_features=(3, 4), out_features=(4, 5), terms=2"]:
+        assert shown in text
+    assert f"max_rank={model[0].max_rank}" in text and "merged=True" in repr(merge(model)[0])
+
+
+@kinds
+@pytest.mark.parametrize("other", ADAPTERS)
+def test_two_adapters_of_one_layer_add_their_updates(kind, other):
+    model, x = adapted(kind), tensor(5, 12)
+    first = model.eval()(x)
+    add_adapters(model, kind=other, name="other")
+    assert torch.equal(model(x), first)                         # the second starts at nothing
+    assert {n for n, p in model.named_parameters() if p.requires_grad} == {
+        f"{i}.{n}" for i in (0, 2) for n, _ in model[i].named_parameters() if not n.startswith("base.")}
+    shake(model, seed=5)
+    layer = model[0]
+    want = layer.base.base.weight + layer.base.scale * layer.base.matrix() + layer.scale * layer.matrix()
+    assert_close(layer.weight, want)
+    assert_close(layer(x), x @ want.T + layer.bias)
+    together = model(x)
+    assert_close(merge(model)(x), together)
+    assert torch.equal(unmerge(model)(x), together)
+    assert_close(use_adapters(model, "default")(x), first)
+    alone = use_adapters(model, "other")(x)
+    assert_close(remove_adapters(model, "default")(x), alone)
+    assert [a.name for a in find_adapters("here", model)] == ["other", "other"]
+    assert_close(use_adapters(model)(x), mlp()(x))              # none acts
+    assert_close(remove_adapters(model)(x), mlp()(x))
+
+
+@kinds
+def test_two_adapters_compile_pickle_and_keep_their_state(kind):
+    model = add_adapters(adapted(kind, torch.float32), name="other", kind=kind)
+    x = tensor(3, 12, dtype=torch.float32)
+    y = shake(model).eval()(x)
+    torch._dynamo.reset()
+    assert_close(torch.compile(model, backend="aot_eager", fullgraph=True)(x), y)
+    assert_close(pickle.loads(pickle.dumps(model))(x), y)
+    other = add_adapters(adapted(kind, torch.float32), name="other", kind=kind).eval()
+    other.load_state_dict(model.state_dict())
+    assert_close(other(x), y)
+
+
+def test_names_of_adapters_are_checked():
+    model = adapted("lora", rank=2)
+    for call, message in [
+        (lambda: add_adapters(model), "'0' has an adapter already that is called 'default'; give another"),
+        (lambda: use_adapters(model, "x"), "use_adapters: no adapter is called 'x'; there are 'default'"),
+        (lambda: remove_adapters(model, "x"), "no adapter is called 'x'"),
+        (lambda: save_adapters(add_adapters(model, name="y"), "nowhere"),
+         "name= is needed; there are 'y', 'default'"),
+        (lambda: use_adapters(merge(model), "y"), "'0' is merged; call unmerge(model) first"),
+        (lambda: add_adapters(model, name="z"), "'0' is merged; call unmerge(model) first"),
+        (lambda: remove_adapters(model, "y"), "'0' is merged; call unmerge(model) first"),
+    ]:
+        with pytest.raises(ValueError) as e:
+            call()
+        assert message in str(e.value)
+
+
+def test_each_adapter_is_saved_and_read_by_its_name(tmp_path):
+    model, x = adapted("ndlora"), tensor(4, 12)
+    shake(add_adapters(model, kind="lora", name="other", rank=2), seed=7).eval()
+    y = model(x)
+    for name in ("default", "other"):
+        save_adapters(model, tmp_path / name, name)
+    again = load_adapters(load_adapters(mlp(), tmp_path / "default"), tmp_path / "other")
+    assert_close(again.eval()(x), y, rtol=0, atol=0)
+    renamed = load_adapters(mlp(), tmp_path / "other", name="mine").eval()
+    assert_close(renamed(x), use_adapters(model, "other")(x))
+    assert {a.name for a in find_adapters("here", renamed)} == {"mine"}
+
+
+@kinds
+@pytest.mark.parametrize("trainable", ["2", ("2.weight", "2.bias"), ["2.*"]])
+def test_a_head_stays_trainable_and_is_saved(kind, trainable, tmp_path):
+    model, x = add_adapters(mlp(), kind=kind, trainable=trainable), tensor(4, 12)
+    file = tmp_path / "a.safetensors"
+    assert isinstance(model[2], nn.Linear) and all(p.requires_grad for p in model[2].parameters())
+    y = shake(model).eval()(x)
+    assert {"2.weight", "2.bias"} < adapter_state_dict(model).keys()
+    save_adapters(model, file)
+    again = load_adapters(mlp(seed=9), file)
+    again[0].base.load_state_dict(mlp()[0].state_dict())
+    assert_close(again.eval()(x), y, rtol=0, atol=0)
+    assert all(p.requires_grad for p in again[2].parameters())
+    assert adapter_state_dict(again).keys() == adapter_state_dict(model).keys()
+    with pytest.raises(ValueError, match=r"'2.weight' is .6, 20. in the file, but must be .7, 20."):
+        load_adapters(nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 7)), file)
+
+
+def test_what_is_trainable_must_exist_and_leave_something_to_adapt():
+    with pytest.raises(ValueError, match="trainable names 'haed', and no module or parameter .*; near are"):
+        add_adapters(nn.ModuleDict({"body": nn.Linear(4, 4), "head": nn.Linear(4, 2)}), trainable="haed")
+    with pytest.raises(ValueError, match="all layers that select names are trainable in full"):
+        add_adapters(mlp(), trainable=["0", "2"])
+
+
+def test_a_refused_option_changes_nothing():
+    model = nn.Sequential(nn.Linear(12, 20), nn.Linear(20, 6))
+    with pytest.raises(ValueError, match="layer '1': NdLoRA: the layer takes 20 features"):
+        add_adapters(model, in_features=(3, 4))
+    assert all(type(m) is nn.Linear for m in model) and all(p.requires_grad for p in model.parameters())
+
+
+def written(path, settings, tensors=None, **about):
+    "An adapter file that says what it likes."
+    tensors = {"0.A": torch.zeros(2, 12), "0.B": torch.zeros(20, 2)} if tensors is None else tensors
+    said = settings if isinstance(settings, str) else json.dumps(settings)
+    save_file(tensors, path, {"adapters": said} | ({"about": json.dumps(about)} if about else {}))
+    return path
+
+
+LORA = dict(kind="lora", rank=2, alpha=2, dropout=0.0)
+NDLORA = dict(kind="ndlora", in_features=[3, 4], out_features=[4, 5], terms=1, alpha=1.0, dropout=0.0)
+
+
+@pytest.mark.parametrize("settings, message", [
+    (NDLORA | dict(terms=10 ** 7), "'0.terms.0.layer.weights.0' is nothing in the file, but must be (4, 3)"),
+    (NDLORA | dict(in_features=[10 ** 9, 4]), "layer '0': NdLoRA: the layer takes 12 features to 20, but"),
+    (NDLORA | dict(in_features=[1] * 100_000), "layer '0': NdLoRA: the layer takes 12 features"),
+    (NDLORA | dict(in_features=[3.0, 4]), "in_features is [3.0, 4], but must be a list of sizes from 1 on"),
+    (NDLORA | dict(in_features=12), "in_features is 12, but must be a list of sizes"),
+    (NDLORA | dict(terms=0), "terms is 0, but must be a whole number from 1 on"),
+    (NDLORA | dict(terms=True), "terms is True, but must be a whole number"),
+    (LORA | dict(rank=10 ** 12), "'0.A' is (2, 12) in the file, but must be (1000000000000, 12)"),
+    (LORA | dict(rank="2"), "rank is '2', but must be a whole number from 1 on"),
+    (LORA | dict(rank=-1), "rank is -1, but must be"),
+    (LORA | dict(dropout=2), "dropout is 2, but must be a number from 0"),
+    (LORA | dict(alpha=float("nan")), "alpha is nan, but must be a finite number"),
+    (LORA | dict(device="cuda"), "the settings are ['alpha', 'device', 'dropout', 'rank'], but those of"),
+    (LORA | dict(kind="loha"), "kind is 'loha', but must be one of ('lora', 'ndlora')"),
+    ({"kind": ["lora"]}, "kind is ['lora'], but must be one of"),
+])
+def test_sizes_in_a_file_are_checked_before_anything_is_made(settings, message, tmp_path, monkeypatch):
+    file, model = written(tmp_path / "a.safetensors", {"0": settings}), mlp()
+    for kind in ADAPTERS.values():
+        monkeypatch.setattr(kind, "__init__", None)             # nothing can be made
+    start = time.perf_counter()
+    with pytest.raises(ValueError) as e:
+        load_adapters(model, file)
+    assert time.perf_counter() - start < 2
+    assert message in str(e.value) and str(file) in str(e.value) and "'0" in str(e.value)
+    assert type(model[0]) is nn.Linear and model[0].weight.requires_grad
+
+
+@pytest.mark.parametrize("settings", ["", "{", "[]", "3", "null", '{"0": 3}', '{"0": null}', "[" * 100_000])
+def test_settings_that_are_no_settings_are_one_line(settings, tmp_path):
+    with pytest.raises(ValueError, match="a.safetensors: the settings in it cannot be read") as e:
+        load_adapters(mlp(), written(tmp_path / "a.safetensors", settings))
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("trainable", [3, [["2"]], ["2.weights"]])
+def test_names_that_train_too_are_checked(trainable, tmp_path):
+    file = written(tmp_path / "a.safetensors", {"0": LORA}, name="x", trainable=trainable)
+    with pytest.raises(ValueError, match="a.safetensors"):
+        load_adapters(mlp(), file)
+
+
+def test_cut_and_damaged_files_are_one_line_with_the_name(tmp_path):
+    file = tmp_path / "a.safetensors"
+    save_adapters(adapted("ndlora"), file)
+    whole = file.read_bytes()
+    for content in [b"", whole[:4], whole[:100], whole[:-1], b"\xff" * 8 + whole[8:], whole + b"0",
+                    b"<!doctype html>" * 9, whole[:8] + b"[" + whole[9:]]:
+        file.write_bytes(content)
+        model = mlp()
+        with pytest.raises(ValueError, match="a.safetensors is no whole safetensors file") as e:
+            load_adapters(model, file)
+        assert "\n" not in str(e.value) and type(model[0]) is nn.Linear
+    with pytest.raises(FileNotFoundError, match="none.safetensors"):
+        load_adapters(mlp(), tmp_path / "none.safetensors")
+
+
+def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    import safetensors.torch
+    file, model = tmp_path / "a.safetensors", adapted("lora", rank=2)
+    save_adapters(model, file)
+    before = file.read_bytes()
+
+    def full(tensors, path, metadata):
+        path.write_bytes(before[:50])
+        raise OSError("no space left on device")
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match="no space left"):
+        save_adapters(shake(model, seed=8), file)
+    assert file.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
+
+
+def test_files_with_the_former_names_are_read(tmp_path):
+    model, file, x = adapted("ndlora"), tmp_path / "a.safetensors", tensor(3, 12)
+    settings = {n: dict(model[int(n)].settings) for n in "02"}
+    for s in settings.values():
+        s["in_factors"], s["out_factors"] = s.pop("in_features"), s.pop("out_features")
+    written(file, settings, adapter_state_dict(model))
+    assert_close(load_adapters(mlp(), file)(x), model(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in models()])
+def test_hooks_see_every_submodule(name):
+    "Also without gradients; what is merged is one matrix, whose parts are not called."
+    model, seen = dict(models())[name].eval(), set()
+    for n, module in model.named_modules():
+        module.register_forward_hook(lambda *_, n=n: seen.add(n))
+    with torch.no_grad():
+        model(tensor(2, 12, dtype=torch.float32))
+    called = {n for n, m in model.named_modules() if not isinstance(m, nn.ParameterList | nn.ModuleList)}
+    within = {n for n in called if n.count(".") > 0}
+    assert seen == (called - within if "merged" in name else called)
+
+
+@pytest.mark.parametrize("bias", [None, True, False])
+def test_the_feed_forward_network_of_nd_linear(bias):
+    torch.manual_seed(0)
+    network, x = NdFeedForward(6, 10, bias=bias, dtype=F64), tensor(3, 4, 6)
+    want = nn.functional.gelu(nn.functional.linear(x, network.up.weight, network.up.bias))
+    assert_close(network(x), nn.functional.linear(want, network.down.weight, network.down.bias))
+    assert network.up.layer.bias == (False if bias is False else "mode")
+    assert network.up.layer.in_features == (2, 3) and network.up.layer.out_features == (2, 5)

@@ -1,7 +1,9 @@
-"""What NdLinear promises beyond test_contracts.py: dense twin, order of modes, counts, start, the peer."""
+"""What NdLinear promises beyond test_contracts.py: dense twin, sequence of modes, counts, start, the peer."""
 import re
+import time
 import warnings
 from functools import reduce
+from inspect import signature
 from math import prod
 
 import pytest
@@ -17,11 +19,10 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev import ndlinear
+from hot_nbdev.cost import peak_memory
 from hot_nbdev.ndlinear import (
     PLANS,
     NdLinear,
-    _plan,
-    _run,
     approximation_error,
     effective_dimension,
     flops,
@@ -32,20 +33,20 @@ linear = each(LINEAR)
 BIASES = ["mode", "full", False]
 
 
-def make(sizes, out, bias="mode", order=None, dtype=F64, **options):
+def make(sizes, out, bias="mode", sequence=None, dtype=F64, **options):
     "A layer whose biases are not zero."
-    layer = NdLinear(sizes, out, bias, order=order, dtype=dtype, **options)
+    layer = NdLinear(sizes, out, bias, sequence=sequence, dtype=dtype, **options)
     for b in layer.biases:
         nn.init.normal_(b)
     return layer
 
 
 def draw(data, most=4, modes=4):
-    "Sizes before and after, bias, order."
+    "Sizes before and after, bias, sequence."
     N = data.draw(st.integers(1, modes))
-    orders = st.none() | st.permutations(range(N))
+    sequences = st.none() | st.permutations(range(N))
     return (draw_sizes(data, N, most), draw_sizes(data, N, most), data.draw(st.sampled_from(BIASES)),
-            data.draw(orders))
+            data.draw(sequences))
 
 
 def dense(layer, parameters):
@@ -57,7 +58,7 @@ def dense(layer, parameters):
         c = parameters["biases.0"].flatten()
     elif layer.bias:
         done = []
-        for k in range(N) if layer.order is None else layer.order:     # b_k meets the weights that come later
+        for k in layer.sequence:                   # b_k meets the weights that come later
             done.append(k)
             rows = [torch.ones(w.shape[0], dtype=F64) if j in done else w.sum(1)
                     for j, w in enumerate(weights)]
@@ -99,9 +100,9 @@ def test_any_subset_of_gradients(data):
 
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_order_changes_a_constant_only(data):
-    sizes, out, bias, order = draw(data)
-    layer, other = make(sizes, out, bias), make(sizes, out, bias, order)
+def test_the_sequence_changes_a_constant_only(data):
+    sizes, out, bias, sequence = draw(data)
+    layer, other = make(sizes, out, bias), make(sizes, out, bias, sequence)
     other.load_state_dict(layer.state_dict())
     change = layer(tensor(5, *sizes)) - other(tensor(5, *sizes))
     assert_close(change, change[:1].expand(change.shape))
@@ -109,8 +110,8 @@ def test_order_changes_a_constant_only(data):
         assert_close(change, torch.zeros_like(change))
 
 
-def test_order_does_change_the_constant():
-    layer, other = make((2, 3), (4, 5)), make((2, 3), (4, 5), order=(1, 0))
+def test_the_sequence_does_change_the_constant():
+    layer, other = make((2, 3), (4, 5)), make((2, 3), (4, 5), sequence=(1, 0))
     other.load_state_dict(layer.state_dict())
     x = tensor(2, 3)
     assert (layer(x) - other(x)).abs().max() > 0.1
@@ -126,39 +127,87 @@ def test_where_sizes_coincide_the_last_modes_are_taken(bias):
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_plans_change_nothing_but_time(data):
-    "Neither those by name nor any that a larger input or a timing could choose."
-    sizes, out, bias, order = draw(data, most=7)
-    layer, x = make(sizes, out, bias, order), tensor(2, *sizes)
+    sizes, out, bias, sequence = draw(data, most=7)
+    layer, x = make(sizes, out, bias, sequence), tensor(2, *sizes)
     want, biases = layer(x), [*layer.biases] if bias == "mode" else layer.biases[0] if bias else None
     for plan in PLANS:
-        assert_close(nd_linear(x, layer.weights, biases, order, plan), want)
-    limits = {name: data.draw(st.sampled_from([0, 0.7, 4, 30, 1000])) for name in ("small", "tail", "gain")}
-    plan = _plan(sizes, out, layer.order, **limits)
-    assert_close(_run(x, [*layer.weights], biases, layer.order, plan), want)
+        assert_close(nd_linear(x, layer.weights, biases, sequence, plan), want)
 
 
-def test_timing_leaves_no_trace():
-    "No gradients, no random numbers, nothing for hooks; and none where operations are counted."
-    layer, x = make((5, 6, 7), (7, 6, 5), plan="timed"), tensor(3, 5, 6, 7).requires_grad_()
-    state, saved = torch.get_rng_state(), []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+def test_nothing_is_timed_and_nothing_is_remembered(monkeypatch):
+    "No clock is read in a call, the module keeps no table, and two calls give the same bits."
+    def clock():
+        raise AssertionError("a clock was read")
+    for name in ("perf_counter", "perf_counter_ns", "time", "monotonic"):
+        monkeypatch.setattr(time, name, clock)
+    for plan in PLANS:
+        layer, x = make((5, 6, 7), (7, 6, 5), plan=plan), tensor(3, 5, 6, 7)
+        assert torch.equal(layer(x), layer(x))
+    tables = [n for n, v in vars(ndlinear).items() if isinstance(v, dict) and not n.startswith("__")]
+    assert not hasattr(ndlinear, "time") and not tables
+
+
+def test_no_private_calls_of_torch():
+    with open(ndlinear.__file__) as f:
+        assert not re.findall(r"torch\._\w+", f.read())
+
+
+@pytest.mark.parametrize("sizes, out", [((4, 6), (3, 5)), ((5,), (2,)), ((2, 3, 4), (3, 2, 2))])
+def test_bias_true_is_a_bias_for_each_mode(sizes, out):
+    torch.manual_seed(0)
+    layer = NdLinear(sizes, out, bias=True, init="linear")
+    torch.manual_seed(0)
+    same = NdLinear(sizes, out, bias="mode", init="linear")
+    assert layer.bias == "mode" and repr(layer) == repr(same)
+    assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), same.parameters(), strict=True))
+    assert effective_dimension(sizes, out, True) == effective_dimension(sizes, out, "mode")
+
+
+def test_repr_shows_every_setting():
+    "All that the constructor takes but device and dtype, so that a layer can be made from it."
+    for options in ({}, dict(bias="full", init="linear", sequence=(1, 0), plan="plain"), dict(bias=False)):
+        layer = NdLinear((2, 3), (4, 5), **options)
+        settings = signature(NdLinear).parameters.keys() - {"device", "dtype"}
+        assert set(re.findall(r"(\w+)=", layer.extra_repr())) == settings
+        again = eval(f"NdLinear({layer.extra_repr()})")
+        assert all(getattr(again, name) == getattr(layer, name) for name in settings)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_cost_says_what_is_counted_and_measured(data):
+    "FLOPs exactly; the peak, with the input, at most twice what it says, and never less."
+    sizes, out, bias, sequence = draw(data, most=12)
+    dtype, plan = data.draw(st.sampled_from([torch.float32, F64])), data.draw(st.sampled_from(PLANS))
+    batch = data.draw(st.integers(1, 40))
+    layer = make(sizes, out, bias, sequence, dtype, plan=plan)
+    x, said = tensor(batch, *sizes, dtype=dtype), layer.cost(batch)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
         layer(x)
-    assert len(saved) < 20
-    assert torch.equal(state, torch.get_rng_state()) and x.grad is None
-    assert all(p.grad is None for p in layer.parameters())
-    with FlopCounterMode(display=False) as counter:
-        layer(tensor(11, 5, 6, 7))
-    assert counter.get_total_flops() < 2 * flops((5, 6, 7), (7, 6, 5), batch=11)
+    assert counter.get_total_flops() == said.flops
+    with torch.no_grad():
+        seen = peak_memory(layer, x)
+    assert said.peak <= seen.peak + x.numel() * x.element_size() <= 2 * said.peak
+    assert said.bytes <= seen.moved
 
 
-def test_timing_needs_no_memory(monkeypatch):
-    "Another thread may clear it just after a plan was stored."
-    class Forgetful(dict):
-        def __setitem__(self, key, value):
-            pass
-    monkeypatch.setattr(ndlinear, "_FASTEST", Forgetful())
-    layer, x = make((5, 6), (7, 8), plan="timed"), tensor(3, 5, 6)
-    assert_close(layer(x), nd_linear(x, layer.weights, layer.biases))
+def test_the_rule_takes_the_cheapest_sequence_and_plain_the_given_one():
+    row = NdLinear((1, 100), (100, 1), plan="plain"), NdLinear((1, 100), (100, 1))
+    assert [layer.cost().flops for layer in row] == [40_000, 400]
+
+
+@pytest.mark.parametrize("init", ["variance", "linear"])
+@pytest.mark.parametrize("bias", BIASES)
+def test_a_seed_gives_the_weights_that_it_always_gave(init, bias):
+    "Weights and biases are drawn in turn, biases also where they become zero."
+    torch.manual_seed(3)
+    layer = NdLinear((4, 3, 2), (2, 5, 3), bias, init)
+    torch.manual_seed(3)
+    for k, (n, W) in enumerate(zip((4, 3, 2), layer.weights, strict=True)):
+        want = torch.empty_like(W).uniform_(-1, 1)
+        assert_close(W, want * ((1 if init == "linear" else 3) / n) ** 0.5)
+        for b in list(layer.biases)[k:k + 1]:
+            torch.empty_like(b).uniform_(-1, 1)
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -224,10 +273,10 @@ def test_wrong_arguments_raise():
         (((2, 0), (4, 5)), {}, r"NdLinear: .*in_features.*\(2, 0\)"),
         (((2, 3), (4, 5)), dict(bias="modes"), r"NdLinear: bias .*'modes'.*'mode'.*'full'"),
         (((2, 3), (4, 5)), dict(init="small"), r"NdLinear: init .*'small'.*'variance'.*'linear'"),
-        (((2, 3), (4, 5)), dict(order=(0, 0)), r"NdLinear: order .*\(0, 0\)"),
-        (((2, 3), (4, 5)), dict(order=1), r"NdLinear: order is 1, "),
-        (((2, 3), (4, 5)), dict(order=(1,)), r"NdLinear: order .*\(1,\)"),
-        (((2, 3), (4, 5)), dict(order=(1, 2)), r"NdLinear: order .*\(1, 2\)"),
+        (((2, 3), (4, 5)), dict(sequence=(0, 0)), r"NdLinear: sequence .*\(0, 0\)"),
+        (((2, 3), (4, 5)), dict(sequence=1), r"NdLinear: sequence is 1, "),
+        (((2, 3), (4, 5)), dict(sequence=(1,)), r"NdLinear: sequence .*\(1,\)"),
+        (((2, 3), (4, 5)), dict(sequence=(1, 2)), r"NdLinear: sequence .*\(1, 2\)"),
     ]:
         with pytest.raises(ValueError, match=message):
             NdLinear(*arguments, **options)
@@ -247,8 +296,8 @@ def test_wrong_arguments_raise():
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_effective_dimension_is_the_rank_of_the_jacobian(data):
-    sizes, out, bias, order = draw(data, most=3)
-    layer = make(sizes, out, bias, order)
+    sizes, out, bias, sequence = draw(data, most=3)
+    layer = make(sizes, out, bias, sequence)
     parameters = {n: p.detach() for n, p in layer.named_parameters()}
     basis = torch.cat([torch.zeros(1, prod(sizes)), torch.eye(prod(sizes))]).reshape(-1, *sizes).to(F64)
     J = jacrev(lambda p: functional_call(layer, p, (basis,)).flatten())(parameters)
@@ -259,11 +308,11 @@ def test_effective_dimension_is_the_rank_of_the_jacobian(data):
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_flops_are_what_torch_counts(data):
-    sizes, out, bias, order = draw(data, most=20, modes=3)
-    layer = make(sizes, out, bias, order, plan="plain")
+    sizes, out, bias, sequence = draw(data, most=20, modes=3)
+    layer = make(sizes, out, bias, sequence, plan="plain")
     with FlopCounterMode(display=False) as counter:
         layer(tensor(3, *sizes))
-    assert counter.get_total_flops() == flops(sizes, out, order, batch=3)
+    assert counter.get_total_flops() == flops(sizes, out, sequence, batch=3)
 
 
 @pytest.mark.parametrize("modes", [1, 2, 3, 4])
@@ -283,8 +332,8 @@ def test_start_keeps_the_variance(modes):
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_from_linear_undoes_to_linear(data):
-    sizes, out, bias, order = draw(data)
-    layer, x = make(sizes, out, bias, order), tensor(3, *sizes)
+    sizes, out, bias, sequence = draw(data)
+    layer, x = make(sizes, out, bias, sequence), tensor(3, *sizes)
     again = NdLinear.from_linear(layer.to_linear(), sizes, out)
     assert_close(again(x), layer(x))
     assert approximation_error(layer.to_linear(), again) < 1e-7
@@ -334,7 +383,7 @@ def test_equals_the_published_layer(sizes, out, outer):
     "With its weights: forward and gradients; the other way round its modes act from last to first."
     peer = pytest.importorskip("ndlinear", reason='needs ndlinear: pip install "hot_nbdev[peers]"')
     theirs = peer.NdLinear(input_dims=sizes, hidden_size=out, transform_outer=outer).to(F64)
-    ours = NdLinear(sizes, out, order=None if outer else range(len(sizes))[::-1], dtype=F64)
+    ours = NdLinear(sizes, out, sequence=None if outer else range(len(sizes))[::-1], dtype=F64)
     ours.load_state_dict({f"{name}.{k}": getattr(linear, kind) for k, linear in enumerate(theirs.align_layers)
                           for name, kind in [("weights", "weight"), ("biases", "bias")]})
     x = tensor(6, *sizes).requires_grad_()
