@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import handover
 from apidoc import Entry
 from grammar import (
     DIRECTIVES,
@@ -491,7 +492,7 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
         if cell["cell_type"] == "raw":
             cells.append(mark_cell(download_link(notebook)))
     nb["metadata"]["book"] = "resolved"
-    return {**nb, "cells": cells}
+    return handover.in_lines({**nb, "cells": cells})
 
 
 def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> list[dict]:
@@ -536,10 +537,15 @@ def main() -> None:
         sys.exit(f"The book cannot be built:\n{error}")
     copy_files(nbs, here)
     (here / NOTEBOOKS).mkdir(exist_ok=True)
-    for path in sorted(here.glob("*.ipynb")):
-        nb = for_quarto(json.loads(path.read_text(encoding="utf-8")), book, path.name)
-        path.write_text(json.dumps(nb, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        shutil.copy2(nbs / path.name, here / NOTEBOOKS / path.name)
+    ready = {path.name: for_quarto(json.loads(path.read_text(encoding="utf-8")), book, path.name)
+             for path in sorted(here.glob("*.ipynb"))}
+    pages = {name: page_of(name) for name in ready}
+    if found := handover.problems(ready, pages, book.root / "_quarto.yml"):
+        sys.exit("\n".join(["The book cannot be handed to Quarto:", *found]))
+    for name, nb in ready.items():
+        text = json.dumps(nb, ensure_ascii=False, indent=1) + "\n"
+        (here / name).write_text(text, encoding="utf-8")
+        shutil.copy2(nbs / name, here / NOTEBOOKS / name)
 
 
 if __name__ == "__main__":
