@@ -31,6 +31,7 @@ from crossref import (  # noqa: E402
     copy_files,
     mark_cell,
     page_of,
+    write_downloads,
 )
 
 QUARTO_COMPLAINTS = re.compile(
@@ -287,9 +288,7 @@ def build(nbs: Path | None, out: Path | None, sphinx: bool) -> Path:
         render_with_quarto(nbs, out, config)
     else:
         render_with_sphinx(nbs, out, config, book, structure)
-    (out / NOTEBOOKS).mkdir(exist_ok=True)
-    for name in structure.pages:
-        shutil.copy2(nbs / name, out / NOTEBOOKS / name)
+    write_downloads(book, out, structure.pages)
     return out
 
 
