@@ -94,9 +94,10 @@ def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel, tmp_path, name):
 def test_the_extra_names_what_the_notebooks_import():
     settings = configparser.ConfigParser()
     settings.read(ROOT / "settings.ini", encoding="utf-8")
-    lists = " ".join(settings["DEFAULT"][k] for k in ("requirements", "train_requirements", "book_requirements"))
+    extras = ("requirements", "train_requirements", "book_requirements")
+    lists = " ".join(settings["DEFAULT"][key] for key in extras)
     listed = {re.match(r"[\w-]+", r)[0] for r in lists.split()} | {"scikit-learn"}
-    names = {"sklearn": "scikit-learn", "tqdm": "accelerate", "psutil": "accelerate"}       # what it brings along
+    names = {"sklearn": "scikit-learn", "tqdm": "accelerate"}       # or what it brings along
     optional = {"hot_nbdev", "nbdev", "monai", "tifffile", "pandas", "polars", "pooch"}
     for path in NBS.glob("*.ipynb"):
         code = "\n".join(c.source for c in Chapter(path).code if runs(c))

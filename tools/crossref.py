@@ -513,12 +513,11 @@ def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> list[dic
 
 
 SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
-HOW_TO_RUN = ('> This notebook runs after `pip install "{name}[book] @ git+{url}"`; in the repository `make lab` '
-              "opens it.")
+HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`.'
 
 
 def for_readers(nb: dict, name: str, url: str) -> dict:
-    "A notebook as readers download it: without what only the site needs, with the line that installs the rest."
+    "A notebook as readers download it: without what the site needs, with the line that installs the rest."
     cells = []
     for cell in nb["cells"]:
         source = source_of(cell)
