@@ -19,7 +19,7 @@ def floors(settings):
     for requirement in " ".join(settings[key] for key in LISTS).split():
         match = re.match(r"([\w-]+)(?:.*)>=([\w.]+)", requirement)
         if not match:
-            raise ValueError(f"settings.ini: {requirement} has no lowest version; write the lowest that was tested")
+            raise ValueError(f"settings.ini: {requirement} has no lowest version; write one that is tested")
         found[match[1]] = match[2]
     return [f"{name}=={version}" for name, version in found.items()]
 
