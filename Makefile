@@ -1,10 +1,11 @@
 # Each recipe is a thin line over a command that can be typed by hand; the README lists them.
 PYTHON ?= python3
 PORT ?= 8000
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: book test lab serve bench clean
+.PHONY: book test lab serve bench mutants clean
 
 book: $(READY)  ## execute every chapter and render the site into _docs
 	$(BIN)/python tools/steps.py book
@@ -24,11 +25,15 @@ bench: $(READY)  ## time the layers against their limits and their rivals
 	$(BIN)/python bench/attention.py
 	$(BIN)/python bench/ndlinear.py
 
+mutants: $(READY)  ## break the library in small ways, and see whether its tests notice
+	$(BIN)/python tools/mutants.py
+
 clean:  ## remove what was built; the sources stay
 	rm -rf .venv _docs _proc _build *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*
 
-$(READY): settings.ini setup.py constraints.txt
+$(READY): settings.ini setup.py $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	@echo "installing about 2 GB into .venv (more with a build of torch for GPUs); this takes several minutes"
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e ".[dev]"
 	@touch $@

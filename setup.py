@@ -3,6 +3,7 @@ from configparser import ConfigParser
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 parser = ConfigParser()
 parser.read("settings.ini", encoding="utf-8")
@@ -14,7 +15,26 @@ extras = {
     if key.endswith("_requirements")
 }
 extras["dev"] += extras["train"]        # the book runs the training loop too
+extras["book"] += extras["train"]       # and whoever downloads its notebooks runs it there
 licenses = {"apache2": "Apache-2.0"}
+
+
+def carried():
+    "What chapters read besides the modules: (file, its place in the package). `book.py` looks for it there."
+    tables = [*Path("results").glob("[!.]*.csv"), *Path("results/maps").glob("*.npy")]
+    return [(Path("nbs/book.mplstyle"), Path("book.mplstyle")), *((t, t) for t in sorted(tables))]
+
+
+class BuildWithBook(build_py):
+    """Copies them when a wheel is built. An editable install finds the checkout itself."""
+
+    def run(self):
+        super().run()
+        for source, place in [] if self.editable_mode else carried():
+            target = Path(self.build_lib, cfg["lib_name"], "_book", place)
+            self.mkpath(str(target.parent))
+            self.copy_file(str(source), str(target))
+
 
 setup(
     name=cfg["lib_name"],
@@ -27,6 +47,8 @@ setup(
     author_email=cfg["author_email"],
     url=cfg["git_url"],
     license=licenses[cfg["license"]],
+    package_data={cfg["lib_name"]: ["py.typed", "*.json", "*.toml", "*.csv"]},
+    cmdclass={"build_py": BuildWithBook},
     packages=find_packages(include=[cfg["lib_name"], cfg["lib_name"] + ".*"]),
     package_data={cfg["lib_name"]: ["py.typed"]},       # tells type checkers that the package has annotations
     python_requires=">=" + cfg["min_python"],

@@ -24,7 +24,7 @@ import torch
 
 from hot_nbdev.data import forecast_data
 from hot_nbdev.kronecker import kron
-from hot_nbdev.plot import map_rows
+from hot_nbdev.maps import map_rows
 from hot_nbdev.training import Checkpoints, Forecasting, TrainConfig, fit
 from hot_nbdev.transformer import ForecasterConfig, HOTForecaster
 

@@ -53,6 +53,11 @@ website:
           - href: 01_first.ipynb
           - href: 02_second.ipynb
             text: "2 Second, in short"
+format:
+  html:
+    html-math-method: mathml
+    keep-md: true
+  commonmark: default
 bibliography: references.bib
 """
 

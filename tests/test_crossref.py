@@ -6,6 +6,7 @@ from pathlib import Path
 
 import apidoc
 import crossref
+import handover
 import pytest
 import smallbook
 
@@ -261,3 +262,85 @@ def test_a_mistake_stops_quarto(processed):
     done = run(processed)
     assert done.returncode == 1
     assert "index.ipynb, cell 2, line 1: unknown label @thm-gone" in done.stderr
+
+
+def test_quarto_gets_lists_of_lines_and_front_matter_first(processed):
+    assert run(processed).returncode == 0
+    for path in processed.glob("*.ipynb"):
+        cells = json.loads(path.read_text())["cells"]
+        assert cells[0]["cell_type"] == "raw" and cells[0]["source"][0] == "---\n"
+        for cell in cells:
+            assert isinstance(cell["source"], list)
+            assert all(line.endswith("\n") for line in cell["source"][:-1])
+            assert all("\n" not in line[:-1] for line in cell["source"])
+            assert all(isinstance(o["data"]["text/plain"], list) for o in cell.get("outputs", [])
+                       if "text/plain" in o.get("data", {}))
+
+
+def test_lines_join_to_the_text():
+    for text in ["", "a", "a\n", "a\n\nb", "\n", "a\r\nb\x0cc\u2028d"]:
+        assert "".join(handover.lines_of(text)) == text and handover.is_lines(handover.lines_of(text))
+
+
+FRONT = {"cell_type": "raw", "metadata": {}, "source": ["---\n", "title: T\n", "---\n"]}
+
+
+def markdown(*lines):
+    return {"cell_type": "markdown", "metadata": {}, "source": list(lines)}
+
+
+def shows(**data):
+    output = {"output_type": "display_data", "data": data}
+    return {"cell_type": "code", "metadata": {}, "source": ["f()"], "outputs": [output]}
+
+
+@pytest.mark.parametrize("cells, problem", [
+    ([FRONT, markdown() | {"source": "one string"}], "cell 2: its text must be a list of lines"),
+    ([FRONT, markdown("a", "b")], "cell 2: its text must be a list of lines"),
+    ([FRONT, shows(**{"text/plain": "1\n2"})], "cell 2: its text must be a list of lines"),
+    ([markdown("a"), FRONT], "cell 1: front matter"),
+    ([markdown("a")], "cell 1: front matter"),
+    ([FRONT, FRONT], "cell 1: front matter"),
+    ([{**FRONT, "source": ["title: T\n"]}], "cell 1: front matter"),
+    ([], "cell 1: front matter"),
+    ([FRONT, markdown("::: {.a}\n", "text")], "cell 2: a ::: block is never closed"),
+    ([FRONT, markdown("text\n", ":::")], "cell 2: ::: closes a block that was never opened"),
+    ([FRONT, markdown(":::\n", "::: {.a}")], "cell 2: ::: closes"),
+    ([FRONT, shows(**{"text/markdown": ["::: {.a}\n", "text"]})], "cell 2: a ::: block is never closed"),
+    ([FRONT, markdown("```python\n", "x")], "cell 2: a fence of code is never closed"),
+    ([FRONT, markdown("$$\n", "x")], "cell 2: $$ is never closed"),
+])
+def test_what_quarto_would_render_wrongly_is_told_with_its_cell(cells, problem):
+    assert any(found.startswith(problem) for found in handover.of_notebook({"cells": cells}))
+
+
+@pytest.mark.parametrize("text", [
+    "::: {.a}\n\n:::: {.b}\nx\n::::\n\n:::", "```\n::: {.a}\n$$\n```", "so `$$` and `` ::: ``", "$$\nx\n$$",
+    "- a\n\n  ```python\n  x\n  ```\n\n  $$\n  y\n  $$", "~~~\n```\n~~~",
+])
+def test_what_quarto_renders_rightly_is_no_problem(text):
+    cells = [FRONT, markdown(*handover.lines_of(text))]
+    assert handover.of_notebook({"cells": cells}) == []
+
+
+def test_no_page_takes_a_name_that_quarto_deletes_or_another_page_has():
+    pages = {"01_a.ipynb": "a", "index.ipynb": "index"}
+    assert handover.clashes(pages, kept=True) == []
+    assert "index.html.md, is deleted" in handover.clashes(pages, kept=False)[0]
+    assert len(handover.clashes({"01_a.ipynb": "a"}, kept=False)) == 0
+    both = handover.clashes({"01_a.ipynb": "a", "02_a.ipynb": "a"}, kept=True)
+    assert both[0] == "01_a.ipynb: another notebook becomes a.html too" and len(both) == 2
+
+
+def test_without_keep_md_the_handover_stops(processed):
+    settings = processed.parent / "_quarto.yml"
+    settings.write_text(settings.read_text().replace("    keep-md: true\n", ""))
+    done = run(processed)
+    assert done.returncode == 1 and "write `keep-md: true` under html in _quarto.yml" in done.stderr
+    written = json.loads((processed / "index.ipynb").read_text())
+    assert "book" not in written["metadata"]
+
+
+def test_the_book_itself_keeps_what_quarto_would_delete():
+    root = CROSSREF.parent.parent
+    assert handover.KEPT.search((root / "_quarto.yml").read_text(encoding="utf-8"))

@@ -1,6 +1,8 @@
 """The site as its readers meet it: in a browser, with the network off."""
 import functools
 import http.server
+import importlib.util
+import json
 import os
 import re
 import shutil
@@ -9,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -149,16 +152,47 @@ def test_sidebar_and_notebooks_must_agree(tmp_path):
     assert "03_third.ipynb is missing in the sidebar of _quarto.yml" in done.stderr
 
 
+def left_raw(text):
+    "What tools/site.py finds in the text of a page; loaded by path: Python has a `site` of its own."
+    spec = importlib.util.spec_from_file_location("booksite", SITE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.left_raw(text)
+
+
+@pytest.mark.parametrize("text, found", [
+    ("<p>Fine: x, $5 and #tag.</p>", 0), ("<p>a ::: b</p>", 1), ("<p>so $$x$$ here</p>", 2),
+    ("<h2>Title {#sec-x}</h2>", 1), ("<p>see ?@thm-x</p>", 1), ("<p>{cite:p}`a`</p>", 1),
+    ("<p>a<b>:</b>::</p>", 1), ("<p>:</p><p>::</p>", 0),
+    ("<pre>::: {#a}\n$$</pre><code>$$</code><script>'$$' {#</script><style>a{#b}</style>", 0),
+    ("<pre><span>::: <br> $$</span></pre><p>text</p>", 0), ("<pre>::: </pre><p>::: left</p>", 1),
+    ("<span class='math display'>$$\\Bigl$$</span>", 2), ("<p title=':::'>x</p>", 0),
+    ("<math><annotation>$$</annotation></math>", 0),
+])
+def test_marks_of_the_source_are_found_in_text_and_not_in_code(text, found):
+    assert len(left_raw(f"<html><head><title>T</title></head><body>{text}</body></html>")) == found
+
+
+def test_marks_left_in_the_text_build_no_site(tmp_path):
+    html = [{"output_type": "display_data", "metadata": {}, "data": {"text/html": "<p>so ::: {.x} here</p>"}}]
+    root = smallbook.write_project(tmp_path, index=["# A", smallbook.cell("show()", 9, html)])
+    done = build(root, "--sphinx")
+    assert done.returncode == 1 and not (root / "_docs").exists()
+    assert re.search(r"index.html: “….* so ::: {.x} here", done.stderr), done.stderr
+
+
 QUARTO = f"""#!/bin/sh
 test "$1" = render || exit 1
 {sys.executable} {crossref.__file__} || exit 1
-mkdir -p _docs && echo "$BOOK_SAYS" >&2 && cp *.ipynb _docs/ && echo page > _docs/index.html
+mkdir -p _docs && echo "$BOOK_SAYS" >&2 && cp *.ipynb _docs/ && echo "<p>$BOOK_SHOWS</p>" > _docs/index.html
 """
 
 
-@pytest.mark.parametrize("says", ["all is well", "WARNING: Unable to resolve crossref @thm-x"])
-def test_with_quarto(tmp_path, monkeypatch, says):
-    "A stand-in for Quarto: what it is given, and that its warnings count."
+@pytest.mark.parametrize("says, shows", [
+    ("all is well", "a page"), ("WARNING: Unable to resolve crossref @thm-x", "a page"),
+    ("all is well", "left: {#thm-main}")])
+def test_with_quarto(tmp_path, monkeypatch, says, shows):
+    "A stand-in for Quarto: what it is given, that its warnings count, and that its pages are read."
     root = smallbook.write_project(tmp_path / "book")
     (root / "nbs" / "_quarto.yml").symlink_to("../_quarto.yml")
     quarto = tmp_path / "bin" / "quarto"
@@ -166,13 +200,18 @@ def test_with_quarto(tmp_path, monkeypatch, says):
     quarto.write_text(QUARTO)
     quarto.chmod(quarto.stat().st_mode | stat.S_IEXEC)
     monkeypatch.setenv("BOOK_SAYS", says)
+    monkeypatch.setenv("BOOK_SHOWS", shows)
     done = build(root, path=f"{quarto.parent}{os.pathsep}{os.environ['PATH']}")
+    if "left" in shows:
+        assert done.returncode == 1 and "index.html: “…left: {#thm-main}…”" in done.stderr, done.stderr
+        return
     if "WARNING" in says:
         assert done.returncode == 1 and says in done.stderr
         return
     assert done.returncode == 0, done.stdout + done.stderr
-    given = (root / "_docs" / "01_first.ipynb").read_text()
-    assert "**Theorem 1.1** (The main one" in given and "title: 1 First steps" in given
+    given = json.loads((root / "_docs" / "01_first.ipynb").read_text())
+    text = "".join(line for cell in given["cells"] for line in cell["source"])
+    assert "**Theorem 1.1** (The main one" in text and "title: 1 First steps" in text
     assert (root / "_docs" / "notebooks" / "02_second.ipynb").exists()
 
 
@@ -201,13 +240,19 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def served(site):
+@contextmanager
+def served_from(site):
     handler = functools.partial(Quiet, directory=site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+@pytest.fixture
+def served(site):
+    with served_from(site) as url:
+        yield url
 
 
 TYPESET = """
@@ -227,26 +272,75 @@ ready.then(() => {
 """
 
 
-def too_wide_for_a_phone(browser):
-    "By how many pixels the page, not a formula or table in it, must be scrolled sideways."
-    phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
-    wide = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+WIDTHS = {"phone": 390, "desk": 1366}
+
+
+WIDE = "return document.documentElement.scrollWidth - window.innerWidth"
+EQUATIONS = """
+return [...document.querySelectorAll(".book-equation")].map(equation => {
+  const math = equation.querySelector("div.math");
+  const ink = math.querySelector("mjx-container > svg, mjx-container > mjx-math, mjx-container > *");
+  let box = math;                                       // the formula, or what around it scrolls
+  const scrolls = e => ["auto", "scroll"].includes(getComputedStyle(e).overflowX);
+  while (box !== equation && !scrolls(box)) box = box.parentElement;
+  const left = ink.getBoundingClientRect().left - box.getBoundingClientRect().left + box.scrollLeft;
+  const wide = ink.getBoundingClientRect().width;
+  box.scrollLeft = 1e6;
+  const end = ink.getBoundingClientRect().right - box.getBoundingClientRect().right;
+  const scrolled = box.scrollLeft;
+  box.scrollLeft = 0;
+  return {id: equation.id, scrolls: getComputedStyle(box).overflowX, left, end, wide, scrolled,
+          box: box.clientWidth, at: box.getBoundingClientRect().left};
+});
+"""
+
+
+def at_width(browser, width, script):
+    "The script's value in a window of this width."
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 800}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    found = browser.execute_script(script)
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    return wide
+    return found
 
 
-def test_pages_in_a_browser(browser, served, site):
-    for name in pages(site):
-        browser.get_log("browser")
-        browser.get(f"{served}/{name}")
-        seen = browser.execute_async_script(TYPESET)
-        assert [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"] == [], name
+@functools.cache
+def visited(browser, site):
+    "What each page of a site does in the browser. Pages are loaded once, for all tests that ask."
+    found = {}
+    with served_from(site) as url:
+        for name in pages(site):
+            browser.get_log("browser")
+            browser.get(f"{url}/{name}")
+            seen = found[name] = browser.execute_async_script(TYPESET)
+            seen["errors"] = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+            seen["elsewhere"] = [source for source in seen["loaded"] if not source.startswith((url, "data:"))]
+            seen["wide"] = at_width(browser, WIDTHS["phone"], WIDE)
+            seen["equations"] = {d: at_width(browser, width, EQUATIONS) for d, width in WIDTHS.items()}
+    return found
+
+
+def test_pages_in_a_browser(browser, site):
+    for name, seen in visited(browser, site).items():
+        assert seen["errors"] == [], name
         assert seen["typeset"] == seen["formulas"] and seen["failed"] == [], name
         assert [raw for raw in RAW if raw in seen["text"]] == [], name
         assert "<Figure size" not in seen["all"], name
-        assert [url for url in seen["loaded"] if not url.startswith((served, "data:"))] == [], name
-        assert too_wide_for_a_phone(browser) <= 0, name
+        assert seen["elsewhere"] == [], name
+        assert seen["wide"] <= 0, name          # the page, not a formula or table in it
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_every_numbered_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
+    "What is wider than the page must begin in sight: nothing scrolls further left than 0."
+    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen["equations"][device]]
+    for name, e in found:
+        assert e["wide"] > 0 and e["at"] >= 0 and e["left"] >= -0.5, (name, e)
+        assert e["end"] <= 1, (name, e)                  # scrolled to the end, the number is in sight
+        assert e["wide"] <= e["box"] + 0.5 or (e["scrolls"] == "auto" and e["scrolled"] > 0), (name, e)
+    written = [label for path in (site / "notebooks").glob("*.ipynb")
+               for label in re.findall(r"\$\$ \{#(eq-[a-z0-9-]+)\}", path.read_text(encoding="utf-8"))]
+    assert sorted(e["id"] for _, e in found) == sorted(written) != []
 
 
 def wait(browser, script, *args):

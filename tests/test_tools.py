@@ -1,13 +1,18 @@
 """The tools behind `make book` and `make test`: what they do when something is wrong."""
+import re
 import subprocess
 import sys
+from configparser import ConfigParser
 
 import execute
+import floors
 import nbformat
 import pytest
 import readme
 import steps
 import unchanged
+import yaml
+from chapters import ROOT
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 
@@ -85,3 +90,49 @@ def test_steps_stop_at_the_first_failure(capfd):
     printed = capfd.readouterr()
     assert "FAILED" in printed.err and "never" not in printed.out
     assert steps.run([("good", "true")]) == 0
+
+
+def test_floors_are_the_lowest_versions_and_each_requirement_has_one():
+    settings = {"requirements": "torch>=2.6 numpy>=1.26,<3", "train_requirements": "tqdm<5,>=4.60.1"}
+    assert floors.floors(settings) == ["torch==2.6", "numpy==1.26", "tqdm==4.60.1"]
+    with pytest.raises(ValueError, match="settings.ini: torch<3 has no lowest version"):
+        floors.floors(settings | {"requirements": "torch<3"})
+    cfg = ConfigParser()
+    cfg.read(ROOT / "settings.ini", encoding="utf-8")
+    assert any(line.startswith("torch==") for line in floors.floors(cfg["DEFAULT"]))
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_actions_are_pinned_by_hash_with_their_version_beside_it(path):
+    used = re.findall(r"uses:\s*(.+)", path.read_text())
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action), action
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_workflows_may_read_and_only_a_job_that_runs_none_of_our_code_may_write(path):
+    flow = yaml.safe_load(path.read_text())
+    assert flow["permissions"] == {"contents": "read"}
+    for job in flow["jobs"].values():
+        if "write" in str(job.get("permissions", "")):
+            assert not any("run" in step or "checkout" in step["uses"] for step in job["steps"])
+
+
+def test_the_recipes_of_the_makefile_are_those_of_the_readme():
+    recipes = re.findall(r"^(\w+):.*##", (ROOT / "Makefile").read_text(), re.M)
+    readme_text = (ROOT / "README.md").read_text()
+    assert recipes and all(f"make {recipe}" in readme_text for recipe in recipes), recipes
+
+
+def test_workflows_test_the_oldest_and_the_floors():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
+    cfg = ConfigParser()
+    cfg.read(ROOT / "settings.ini", encoding="utf-8")
+    oldest = cfg["DEFAULT"]["min_python"]
+    assert oldest in jobs["test"]["strategy"]["matrix"]["python"]
+    assert any(step.get("with", {}).get("python-version") == oldest for step in jobs["floors"]["steps"])
+    assert "tools/floors.py" in str(jobs["floors"])

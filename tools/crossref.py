@@ -20,6 +20,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import handover
 from apidoc import Entry
 from grammar import (
     DIRECTIVES,
@@ -491,7 +492,7 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
         if cell["cell_type"] == "raw":
             cells.append(mark_cell(download_link(notebook)))
     nb["metadata"]["book"] = "resolved"
-    return {**nb, "cells": cells}
+    return handover.in_lines({**nb, "cells": cells})
 
 
 def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> list[dict]:
@@ -509,6 +510,36 @@ def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> list[dic
             for key, value in parsed.options.items()]
     cell["source"] = "\n".join(head + [parsed.body])
     return [mark_cell(f"[]{{#{label}}}")] if label else []
+
+
+SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
+HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`.'
+
+
+def for_readers(nb: dict, name: str, url: str) -> dict:
+    "A notebook as readers download it: without what the site needs, with the line that installs the rest."
+    cells = []
+    for cell in nb["cells"]:
+        source = source_of(cell)
+        if cell["cell_type"] == "code" and SHOWDOC.search(source):
+            source = SHOWDOC.sub("", source)
+            if not re.sub(r"^#.*", "", source, flags=re.MULTILINE).strip():
+                continue
+            cell = {**cell, "source": handover.lines_of(source)}
+        cells.append(cell)
+    note = {"cell_type": "markdown", "id": "how-to-run", "metadata": {},
+            "source": [HOW_TO_RUN.format(name=name, url=url)]}
+    return {**nb, "cells": [*cells[:1], note, *cells[1:]]}
+
+
+def write_downloads(book: Book, out: Path, names) -> None:
+    "The notebooks that readers download, into a folder of the site."
+    url = book.files.partition("/blob/")[0]
+    (out / NOTEBOOKS).mkdir(exist_ok=True)
+    for name in names:
+        nb = json.loads((book.nbs / name).read_text(encoding="utf-8"))
+        text = json.dumps(for_readers(nb, url.rpartition("/")[2], url), ensure_ascii=False, indent=1)
+        (out / NOTEBOOKS / name).write_text(text + "\n", encoding="utf-8")
 
 
 def copy_files(nbs: Path, out: Path) -> None:
@@ -535,11 +566,15 @@ def main() -> None:
     except BookError as error:
         sys.exit(f"The book cannot be built:\n{error}")
     copy_files(nbs, here)
-    (here / NOTEBOOKS).mkdir(exist_ok=True)
-    for path in sorted(here.glob("*.ipynb")):
-        nb = for_quarto(json.loads(path.read_text(encoding="utf-8")), book, path.name)
-        path.write_text(json.dumps(nb, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-        shutil.copy2(nbs / path.name, here / NOTEBOOKS / path.name)
+    ready = {path.name: for_quarto(json.loads(path.read_text(encoding="utf-8")), book, path.name)
+             for path in sorted(here.glob("*.ipynb"))}
+    pages = {name: page_of(name) for name in ready}
+    if found := handover.problems(ready, pages, book.root / "_quarto.yml"):
+        sys.exit("\n".join(["The book cannot be handed to Quarto:", *found]))
+    for name, nb in ready.items():
+        text = json.dumps(nb, ensure_ascii=False, indent=1) + "\n"
+        (here / name).write_text(text, encoding="utf-8")
+    write_downloads(book, here, ready)
 
 
 if __name__ == "__main__":

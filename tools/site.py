@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
 from pathlib import Path
 
 import yaml
@@ -30,10 +31,54 @@ from crossref import (  # noqa: E402
     copy_files,
     mark_cell,
     page_of,
+    write_downloads,
 )
 
 QUARTO_COMPLAINTS = re.compile(
     rf"Unable to resolve (crossref|link target: (?!{NOTEBOOKS}/))|Citeproc: citation .* not found")
+
+RAW = re.compile(r":::|\$\$|\{#|\?@|\{cite:|\{container\}")  # marks of the source that are no text
+VERBATIM = ("code", "pre", "script", "style", "textarea", "annotation")
+VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+
+
+class ShownText(HTMLParser):
+    """The text of a page that is read as text, without code and scripts."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.verbatim, self.parts = [], []
+        self.feed(page)
+        self.close()
+        self.text = " ".join("".join(self.parts).split())
+
+    def handle_starttag(self, tag, attrs):
+        if (self.verbatim or tag in VERBATIM) and tag not in VOID:
+            self.verbatim.append(tag)
+        elif tag not in ("a", "b", "em", "i", "span", "strong"):
+            self.parts.append(" ")
+
+    def handle_endtag(self, tag):
+        if tag in self.verbatim:  # with it ends what was left open inside
+            del self.verbatim[len(self.verbatim) - 1 - self.verbatim[::-1].index(tag):]
+
+    def handle_data(self, data):
+        if not self.verbatim:
+            self.parts.append(data)
+
+
+def left_raw(page: str) -> list[str]:
+    "Marks of the source that a reader would see in the text of a page, each with the words around it."
+    text = ShownText(page).text
+    return [f"“…{text[max(m.start() - 40, 0): m.end() + 40]}…”" for m in RAW.finditer(text)]
+
+
+def check_pages(out: Path) -> None:
+    "Whoever rendered the pages: nothing may be left in their text that should have become something."
+    found = [f"{path.name}: {words}" for path in sorted(out.glob("*.html"))
+             for words in left_raw(path.read_text(encoding="utf-8"))]
+    if found:
+        raise BookError("\n".join(["marks of the source are left in the text", *found]))
 
 
 class Structure:
@@ -95,6 +140,7 @@ def render_with_quarto(nbs: Path, out: Path, config) -> None:
             complaints.append(line.strip())
     if run.wait() or complaints:
         raise BookError("\n".join(["Quarto did not render the book", *complaints]))
+    check_pages(config.doc_path)
     if config.doc_path.resolve() != out.resolve():
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(config.doc_path, out)
@@ -108,6 +154,7 @@ def render_with_sphinx(nbs: Path, out: Path, config, book: Book, structure: Stru
     source = build / "source"
     pages = write_pages(proc, source, book, structure)
     run_sphinx(build, sphinx_settings(config, structure, source), pages)
+    check_pages(build / "html")
     write_twins(proc, build / "html", book, structure)
     shutil.rmtree(out, ignore_errors=True)
     shutil.move(build / "html", out)
@@ -241,9 +288,7 @@ def build(nbs: Path | None, out: Path | None, sphinx: bool) -> Path:
         render_with_quarto(nbs, out, config)
     else:
         render_with_sphinx(nbs, out, config, book, structure)
-    (out / NOTEBOOKS).mkdir(exist_ok=True)
-    for name in structure.pages:
-        shutil.copy2(nbs / name, out / NOTEBOOKS / name)
+    write_downloads(book, out, structure.pages)
     return out
 
 
