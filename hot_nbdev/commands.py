@@ -33,13 +33,13 @@ def as_flags(
 ) -> str:
     "The message with flags in place of arguments: mend=True is --mend, resume=False is --no-resume."
     def flag(found):
-        name, value = found[1], found[2] or ""
+        name, value = found[1], (found[2] or "").strip("'(,)").replace(",", "")
         name = {"folder": "data_dir", **FORMER_NAMES}.get(name, name)
         if name not in names:
             return found[0]
         word = name.replace("_", "-")
-        return f"--no-{word}" if value == "False" else f"--{word}" if value in ("", "True") else f"--{word} {value.strip(chr(39))}"
-    return re.sub(r"(?<![\w.-])([a-z_]+)=(True|False|'\w+'|\d+)?(?=[\s,.;:)]|$)", flag, message)
+        return f"--no-{word}" if value == "False" else f"--{word}" if value in ("", "True") else f"--{word} {value}"
+    return re.sub(r"(?<![\w.-])([a-z_]+)=(True|False|'\w+'|\d+|\([-\d, ]+\))?(?=[\s,.;:)]|$)", flag, message)
 
 
 def say(

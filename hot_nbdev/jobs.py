@@ -407,7 +407,7 @@ def run_job(
 def _about(job: Job, parts) -> dict:
     "What makes a run beside model, training and the data that it trains on."
     numbers = job.numbers()
-    return {**{name: numbers[name] for name in job.groups()["data"] if name != "score"}, "test": parts.test.fingerprint()}
+    return {**{name: numbers[name] for name in job.groups()["data"] if name != "score"}, "content": content(parts.fingerprint())}
 
 
 def _tests(job: Job, parts) -> list:

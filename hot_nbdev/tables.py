@@ -129,12 +129,11 @@ BEFORE = {
 
 def _same_data(job: Job, line: dict) -> bool:
     "Does a row say that its data were read as this job reads them?"
-    told = {**BEFORE[job.kind], **renamed(json.loads(line.get("settings") or "{}"))}
-    now = job.numbers()
-    names = [name for name in job.groups()["data"] if name not in ("data", "score")]
-    flag = job.data.removesuffix("mnist3d") + "mnist3d"
-    known = line["data"] in (Path(job.data).stem, flag) and (not Path(job.data).is_file() or line["md5"] == file_md5(job.data))
-    return known and all(told.get(name) == now[name] for name in names)
+    path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
+    if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_md5(path)):
+        return False
+    told, now = {**BEFORE[job.kind], **renamed(json.loads(line.get("settings") or "{}"))}, job.numbers()
+    return all(told.get(name) == now[name] for name in job.groups()["data"] if name not in ("data", "score"))
 
 # %% ../nbs/tables.ipynb #7b1e0c28
 def made_by(
@@ -145,11 +144,12 @@ def made_by(
     if line.get("attention") != job.label or line.get("seed") != str(job.seed):
         return False
     try:
+        if not _same_data(job, line) or TrainConfig.from_dict(json.loads(line["training"])) != job.training():
+            return False
         config = ModelConfig.from_dict(json.loads(line["model"]))
-        classes, channels = getattr(config, "classes", 0), getattr(config, "in_channels", 1)
-        return (_same_data(job, line) and TrainConfig.from_dict(json.loads(line["training"])) == job.training()
-                and config_for(job, getattr(config, "sizes", None) or (), channels, classes) == config)
-    except (ValueError, KeyError, TypeError):       # a row of another kind, or of settings that no longer exist
+        channels, classes = getattr(config, "in_channels", 1), getattr(config, "classes", 0)
+        return config_for(job, getattr(config, "sizes", None) or (), channels, classes) == config
+    except (ValueError, KeyError, TypeError, AttributeError):       # a row of another kind, or of settings that no longer exist
         return False
 
 

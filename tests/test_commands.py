@@ -93,7 +93,7 @@ def test_former_names_are_read(capsys, tmp_path):
     found = settings(capsys, hot_classify, "--config", "s.json")
     assert (found["readout"], found["stem_width"], found["kernel_features"], found["ff_hidden"]) == ("mean", 5, 8, 8)
     assert found["attention_options"] == {"pool": "sum"} and found["model_option"] == {}
-    found = settings(capsys, hot_forecast, "--data", "x", "--pool=mean", "--stem-kernel", "7", "--patch", "4", "--model-option", "qk=1"[:0] + "ff_bias=false")
+    found = settings(capsys, hot_forecast, "--data", "x", "--pool=mean", "--stem-kernel", "7", "--patch", "4", "--model-option", "ff_bias=false")
     assert (found["readout"], found["stem_width"], found["patch"], found["ff_bias"]) == ("mean", 7, [4], False)
     (tmp_path / "s.json").write_text('{"pool": "mean", "readout": "mean"}')
     assert "former name of 'readout'" in fails(capsys, hot_forecast, "--config", "s.json", "--data", "x")
@@ -136,7 +136,7 @@ def test_every_choice_of_the_papers_can_be_made():
             for value in values if name in known else ():
                 if name == "attention" and value == "temporal" and kind != "forecast" or (kind, name, value) == ("classify", "heads", 32):
                     continue
-                job = JOBS[kind].from_dict({"data": "x", name: value})
+                job = JOBS[kind].from_dict({"data": "x", "depth": 1, name: value})
                 with torch.device("meta"):
                     make_model(config_for(job, sizes, 1, 2), device="meta")
 
