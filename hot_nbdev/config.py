@@ -51,9 +51,9 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, the type of the entri
 
 def _as(kind: type, value):
     "`value` as this type, or TypeError."
-    if kind is float and type(value) in (int, float) and math.isfinite(value):
-        return float(value)
-    if type(value) is not kind:
+    if kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not kind or (kind is float and not math.isfinite(value)):
         raise TypeError
     return value
 

@@ -1,24 +1,30 @@
-"""Commands: settings, runs on small files, predictions, and errors that say what to do."""
+"""Commands: settings, runs on small files, folders that belong to one run, and errors that say what to do."""
+import argparse
 import configparser
-import functools
 import importlib.util
 import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from chapters import ROOT
+from smallfiles import SERIES, TINY, dates, fails, waves, write_lines, write_scene, write_series, write_volumes
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev import commands, data, training, transformer  # noqa: E402
-from hot_nbdev.training import read_rows  # noqa: E402
+from hot_nbdev import commands, jobs, runs  # noqa: E402
+from hot_nbdev.commands import as_flags, check_packages, hot_classify, hot_forecast, hot_predict, hot_reproduce, hot_segment, say  # noqa: E402
+from hot_nbdev.jobs import JOBS, config_for  # noqa: E402
+from hot_nbdev.models import make_model  # noqa: E402
+from hot_nbdev.results import append_row, read_rows  # noqa: E402
 
-SMALL = "--dim 8 --depth 1 --heads 2 --epochs 2 --batch-size 8 --rate 0.01".split()
-COMMANDS = (commands.hot_forecast, commands.hot_classify, commands.hot_segment, commands.hot_predict,
-            commands.hot_reproduce)
+COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_predict, hot_reproduce)
+TRAINED = ["--data", "waves.csv", *SERIES]
+CUBES = ["--data", "own.npz", *TINY]
+FIELDS = ["--data", "scene.npy", "--labels", "mask.npy", "--window", "4", *TINY, "--patch", "2"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,48 +33,19 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.delenv("HOT_DATA", raising=False)
 
 
+@pytest.fixture
+def no_training(monkeypatch):
+    monkeypatch.setattr(jobs, "fit", lambda *_, **__: pytest.fail("training began"))
+
+
 def settings(capsys, command, *words):
     command([*words, "--show"])
     return json.loads(capsys.readouterr().out)
 
 
-def fails(capsys, command, *words, status=1):
-    with pytest.raises(SystemExit) as end:
-        command(list(words))
-    assert end.value.code == status
-    return capsys.readouterr().err
-
-
-def write_series(path="waves.csv", rows=120):
-    hours = np.arange("2024-01-01", "2025-01-01", dtype="datetime64[h]")[:rows].astype("datetime64[s]")
-    values = np.sin(np.arange(rows)[:, None] / [3, 5])
-    lines = [f"{str(h).replace('T', ' ')},{v[0]:.4f},{v[1]:.4f}" for h, v in zip(hours, values, strict=True)]
-    with open(path, "w") as f:
-        f.write("\n".join(["date,a,b", *lines]) + "\n")
-
-
-def write_scene(dates=None):
-    "Two fields with different colors; unlabeled pixels at the border."
-    chance = np.random.default_rng(0)
-    labels = np.ones((24, 24), np.uint8)
-    labels[:, 12:] = 3
-    scene = chance.normal(size=(24, 24, 3)).astype("float32") + labels[..., None]
-    labels[0] = 0
-    if dates:
-        scene = np.stack([scene + t for t in range(dates)])
-    np.save("scene.npy", scene)
-    np.save("mask.npy", labels)
-
-
-def write_volumes(path, monkeypatch):
-    "A small file in the layout of MedMNIST; its checksum and counts are not the official ones."
-    chance, arrays = np.random.default_rng(0), {}
-    for split, n in (("train", 16), ("val", 8), ("test", 8)):
-        arrays[f"{split}_labels"] = (np.arange(n) % 2).astype(np.uint8)[:, None]
-        bright = 80 * arrays[f"{split}_labels"][:, :, None, None]
-        arrays[f"{split}_images"] = (chance.integers(0, 90, (n, 28, 28, 28)) + bright).astype(np.uint8)
-    np.savez(path, **arrays)
-    monkeypatch.setattr(data, "volume_data", functools.partial(data.volume_data, verify=False))
+def snapshot(folder="."):
+    "Every file below a folder and what it holds."
+    return {p: p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file() and not p.name.startswith(".")}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
@@ -77,6 +54,16 @@ def test_help_has_examples(command, capsys):
         command(["--help"])
     text = capsys.readouterr().out
     assert end.value.code == 0 and "examples:" in text and command.__name__ in text
+
+
+def test_help_is_in_groups(capsys):
+    with pytest.raises(SystemExit):
+        hot_forecast(["--help"])
+    text = capsys.readouterr().out
+    places = [text.index(f"\n{title}:\n") for title in ("data", "model", "training", "places")]
+    assert places == sorted(places)
+    for flag, place in (("--lookback", 0), ("--attention ", 1), ("--rate", 2), ("--out", 3)):
+        assert text.rindex(f"  {flag}") > places[place]
 
 
 def test_the_package_installs_all_of_them():
@@ -91,113 +78,200 @@ def test_the_package_installs_all_of_them():
 
 def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
     (tmp_path / "s.json").write_text('{"data": "weather", "depth": 3, "epochs": 5, "patch": 8, "clip": null}')
-    found = settings(capsys, commands.hot_forecast, "--config", "s.json", "--epochs", "7", "--no-resume")
+    found = settings(capsys, hot_forecast, "--config", "s.json", "--epochs", "7", "--no-resume")
     assert (found["data"], found["depth"], found["epochs"], found["patch"]) == ("weather", 3, 7, [8])
     assert (found["clip"], found["resume"], found["rate"], found["horizon"]) == (None, False, 2e-4, 96)
     if importlib.util.find_spec("tomllib"):             # from Python 3.11 on
         (tmp_path / "s.toml").write_text('data = "weather"\nflips = true\nrate = 1\n')
-        found = settings(capsys, commands.hot_classify, "--config", "s.toml")
+        found = settings(capsys, hot_classify, "--config", "s.toml")
         assert found["flips"] is True and found["rate"] == 1.0
+
+
+def test_former_names_are_read(capsys, tmp_path):
+    former = {"data": "x", "pool": "mean", "stem_kernel": 5, "features": 8, "model_option": ["ff_hidden=8", 'attention_options={"pool": "sum"}']}
+    (tmp_path / "s.json").write_text(json.dumps(former))
+    found = settings(capsys, hot_classify, "--config", "s.json")
+    assert (found["readout"], found["stem_width"], found["kernel_features"], found["ff_hidden"]) == ("mean", 5, 8, 8)
+    assert found["attention_options"] == {"pool": "sum"} and found["model_option"] == {}
+    found = settings(capsys, hot_forecast, "--data", "x", "--pool=mean", "--stem-kernel", "7", "--patch", "4", "--model-option", "ff_bias=false")
+    assert (found["readout"], found["stem_width"], found["patch"], found["ff_bias"]) == ("mean", 7, [4], False)
+    (tmp_path / "s.json").write_text('{"pool": "mean", "readout": "mean"}')
+    assert "former name of 'readout'" in fails(capsys, hot_forecast, "--config", "s.json", "--data", "x")
 
 
 @pytest.mark.parametrize("text, message", [
     ('{"epoch": 3}', "no setting 'epoch'; did you mean 'epochs'"),
-    ('{"depth": "deep"}', "depth is 'deep'; give a int"),
-    ('{"resume": 1}', "resume is 1; give a bool"),
-    ('{"attention": "best"}', "attention is 'best'; choose one of"),
-    ("[1]", "should hold names and values"), ("{", "is no file of settings"), ('{"rate": -1}', "rate -1.0")])
+    ('{"depth": "deep"}', "depth is 'deep'; give a whole number at least 1"),
+    ('{"resume": 1}', "resume is 1; give true or false"),
+    ('{"attention": "best"}', "attention is 'best'; give one of"),
+    ("[1]", "should hold names and values"), ("{", "is no file of settings"), ('{"rate": -1}', "rate is -1"),
+    ("[" * 100_000, "is no file of settings"), ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json")],
+    ids=["name", "word", "bool", "choice", "list", "cut", "range", "deep-list", "deep"])
 def test_wrong_settings_are_named(capsys, tmp_path, text, message):
     (tmp_path / "s.json").write_text(text)
     write_series()
-    assert message in fails(capsys, commands.hot_forecast, "--config", "s.json", "--data", "waves.csv",
-                            "--lookback", "8", "--horizon", "2")
+    assert message in fails(capsys, hot_forecast, "--config", "s.json", "--data", "waves.csv", "--lookback", "8", "--horizon", "2")
+
+
+@pytest.mark.parametrize("command, words, message", [
+    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_forecast, "--dropout 2", "dropout is 2"), (hot_forecast, "--heads 0", "heads is 0"),
+    (hot_forecast, "--rate inf", "rate is inf"), (hot_segment, "--window -4", "window is -4"), (hot_segment, "--stride -1", "stride is -1"),
+    (hot_segment, "--gap -1", "gap is -1"), (hot_segment, "--block 0", "block is 0"), (hot_classify, "--size 30", "size is 30"),
+    (hot_forecast, "--epochs x", "epochs is 'x'"), (hot_forecast, "--horizon 0", "horizon is 0"), (hot_forecast, "--patch 0", "patch is")])
+def test_a_wrong_option_names_itself(capsys, command, words, message):
+    said = fails(capsys, command, "--data", "x", *words.split(), status=2)
+    assert f"argument {words.split()[0]}: {message}" in said
 
 
 def test_every_choice_of_the_papers_can_be_made():
     "The search spaces of both papers, one choice at a time."
     space = {"depth": [1, 2, 3, 4, 6], "dim": [64, 128, 256], "dropout": [0, 0.1, 0.2, 0.3, 0.4],
-             "heads": [1, 2, 4, 8, 16, 32], "weight_decay": [0.01, 0.1, 0.3, 0.5], "stem_kernel": [3, 5, 7],
-             "pool": ["mean", "flatten"], "positions": ["none", "learned", "sincos", "rotary"],
+             "heads": [1, 2, 4, 8, 16, 32], "weight_decay": [0.01, 0.1, 0.3, 0.5], "stem_width": [3, 5, 7],
+             "readout": ["mean", "flatten"], "positions": ["none", "learned", "sincos", "rotary"],
              "attention": ["hot1", "hot2", "full", "divided", "spatial", "temporal", "multiscale"]}
-    shapes = {"forecast": ((96, 8), [1, 2, 4, 8, 16]), "classify": ((28, 28, 28), [2, 4]),
-              "segment": ((16, 16), [2, 4])}
+    shapes = {"forecast": ((96, 8), [1, 2, 4, 8, 16]), "classify": ((28, 28, 28), [2, 4]), "segment": ((16, 16), [2, 4])}
     for kind, (sizes, patches) in shapes.items():
-        options = commands._OPTIONS[kind]()
-        for name, values in {**space, "patch": patches}.items():
-            for value in values if any(o.name == name for o in options) else ():
-                if name == "attention" and value == "temporal" and kind != "forecast":
+        known = JOBS[kind]().to_dict()
+        for name, values in {**space, "patch": [[p] for p in patches]}.items():
+            for value in values if name in known else ():
+                if name == "attention" and value == "temporal" and kind != "forecast" or (kind, name, value) == ("classify", "heads", 32):
                     continue
-                s = commands._complete(options, {name: value}, "test")
-                config = commands._model_config(kind, s, sizes, 1, 2)
-                training.TrainConfig.from_dict({key: s[key] for key in commands._TRAINING_HELP})
+                job = JOBS[kind].from_dict({"data": "x", "depth": 1, name: value})
                 with torch.device("meta"):
-                    transformer.make_model(config, device="meta")
+                    make_model(config_for(job, sizes, 1, 2), device="meta")
 
 
 def test_forecasts_from_file_to_file(capsys):
     write_series()
-    words = ["--data", "waves.csv", "--lookback", "8", "--horizon", "4", "--score", "2", "4", *SMALL]
-    commands.hot_forecast(words)
+    words = ["--data", "waves.csv", "--lookback", "8", "--horizon", "4", "--score", "2", "4", *TINY]
+    hot_forecast(words)
+    said = capsys.readouterr()
     rows = read_rows("results/forecast.csv")
     assert [r["horizon"] for r in rows] == ["2", "4"] and {r["trained_horizon"] for r in rows} == {"4"}
-    commands.hot_forecast(words)                        # finished: nothing is run, no row twice
+    assert said.out.splitlines()[0].split() == ["horizon", "loss", "mse", "mae", "smape"]       # a table
+    assert "reading waves.csv" in said.err and "parameters" in said.err and f"runs/{rows[0]['run']}" in said.err
+    hot_forecast(words)                        # finished: nothing is run, no row twice
     assert read_rows("results/forecast.csv") == rows
-    commands.hot_predict([f"runs/{rows[0]['run']}", "waves.csv"])
+    hot_predict([f"runs/{rows[0]['run']}", "waves.csv"])
     ahead = read_rows("waves-forecast.csv")
-    assert [r["date"] for r in ahead] == [f"2024-01-06 0{h}:00:00" for h in range(4)]
+    assert [r["date"] for r in ahead] == [f"2024-01-11 0{h}:00:00" for h in range(4)]
     assert all(abs(float(r[c])) < 5 for r in ahead for c in "ab")
-    write_series("short.csv", 5)
-    said = fails(capsys, commands.hot_predict, f"runs/{rows[0]['run']}", "short.csv")
-    assert "has 5 rows, but the model sees 8" in said
-    assert "no input.json" in fails(capsys, commands.hot_predict, "runs", "waves.csv")
+
+
+CHANGES = ["--attention sum", "--heads 1", "--positions none", "--dropout 0.3", "--kernel elu", "--rate 0.02", "--data b.csv", "--mend"]
+
+
+def test_a_run_folder_holds_one_run(capsys):
+    "Another model, other settings or other data are refused before anything is written, with what differs and the ways out."
+    write_series()
+    write_series("b.csv", shift=1.0)
+    hot_forecast([*TRAINED, "--out", "x"])
+    before = snapshot()
+    for change in CHANGES:
+        said = fails(capsys, hot_forecast, *TRAINED, "--out", "x", *change.split())
+        assert "x holds another run: " in said and "--no-resume" in said and "=False" not in said, change
+        assert snapshot() == before, change
+    write_series(shift=1.0)                     # the same name and length, other numbers
+    assert "holds another run" in fails(capsys, hot_forecast, *TRAINED, "--out", "x")
+    hot_forecast([*TRAINED, "--out", "x", "--no-resume"])
+    assert len(read_rows("results/forecast.csv")) == 2
+
+
+def test_without_out_another_run_has_another_folder(monkeypatch):
+    write_series()
+    job = JOBS["forecast"].from_dict(dict(data="waves.csv", lookback=24, horizon=12))
+    names = [jobs.run_name(job.replace(**change), job.parts()) for change in (
+        {}, {"dropout": 0.3}, {"heads": 4}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3}, {"attention_options": {"pool": "sum"}})]
+    assert jobs.run_name(job.replace(out="y", cpu=True), job.parts()) == names[0]       # places do not count
+    write_series(shift=1.0)
+    assert len({*names, jobs.run_name(job, job.parts())}) == 8
+    monkeypatch.setattr(type(job), "numbers", lambda self: {"a new default": 1})
+    assert jobs.run_name(job, job.parts()) not in names
+
+
+def test_a_folder_that_is_no_run_is_not_written_into(capsys, tmp_path):
+    write_series()
+    for name in ("config.json", "model.safetensors", "notes.txt"):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        (tmp_path / "mine" / name).write_text("mine")
+    before = snapshot("mine")
+    assert "--overwrite" in fails(capsys, hot_forecast, *TRAINED, "--out", "mine")
+    assert snapshot("mine") == before
+    hot_forecast([*TRAINED, "--out", "mine", "--overwrite"])
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine" and (tmp_path / "mine" / "input.json").exists()
+
+
+def test_a_folder_in_use_is_refused(capsys):
+    write_series()
+    Path("x").mkdir()
+    with runs.run_lock("x"):
+        assert "another process" in fails(capsys, hot_forecast, *TRAINED, "--out", "x")
+    assert not read_rows("results/forecast.csv")
+
+
+def test_results_that_are_no_table_are_found_before_training(capsys, no_training, tmp_path):
+    write_series()
+    (tmp_path / "results").mkdir()
+    table = tmp_path / "results" / "forecast.csv"
+    for content in (b"\0\1\2\xff" * 50, b"a,a\n1,2\n", b"a\n1,2,3\n"):
+        table.write_bytes(content)
+        assert "forecast.csv" in fails(capsys, hot_forecast, *TRAINED)
+        assert table.read_bytes() == content and not Path("runs").exists()
+
+
+def test_linked_results_stay_linked(tmp_path):
+    write_series()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "far.csv").write_text("run\nold\n")
+    (tmp_path / "results" / "forecast.csv").symlink_to(tmp_path / "far.csv")
+    hot_forecast(TRAINED)
+    assert (tmp_path / "results" / "forecast.csv").is_symlink() and [r["run"] for r in read_rows("far.csv")][0] == "old"
+    assert len(read_rows("far.csv")) == 2
 
 
 @pytest.mark.parametrize("model", ["linear", "dlinear"])
 def test_linear_rivals_train_and_predict(capsys, model):
     write_series()
-    words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", "--model", model, *SMALL[-6:]]
-    commands.hot_forecast([*words, "--model-option", "instance_norm=true"])
+    words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", "--model", model, *TINY[8:]]
+    hot_forecast([*words, "--model-option", "instance_norm=true"])
     row, = read_rows("results/forecast.csv")
     config = json.loads(row["model"])
     trend = 25 if model == "dlinear" else None
     assert (row["attention"], config["model"], config["trend"]) == (model, "linear", trend)
     assert config["instance_norm"] is True and int(row["parameters"]) == (1 + bool(trend)) * 4 * 33
-    commands.hot_predict([f"runs/{row['run']}", "waves.csv"])
+    hot_predict([f"runs/{row['run']}", "waves.csv"])
     assert len(read_rows("waves-forecast.csv")) == 4
-    said = fails(capsys, commands.hot_forecast, *words, "--dim", "8", "--pool", "mean")
-    assert "dim, pool: settings of the Transformer, but model is 'lin" in said.replace("'dlin", "'lin")
-    said = fails(capsys, commands.hot_forecast, *words, "--model-option", "widht=1")
-    assert "unknown settings ['widht']" in said
+    said = fails(capsys, hot_forecast, *words, "--dim", "8", "--readout", "mean")
+    assert "dim, readout: settings of the Transformer, but model is 'lin" in said.replace("'dlin", "'lin")
+    assert "widht" in fails(capsys, hot_forecast, *words, "--model-option", "widht=1")
 
 
-def test_a_convolutional_rival_trains_and_predicts(monkeypatch):
+def test_a_convolutional_rival_trains_and_predicts():
     pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
-    write_volumes("vesselmnist3d.npz", monkeypatch)
-    commands.hot_classify(["--data", "vesselmnist3d", "--data-dir", ".", "--model", "resnet", *SMALL[-6:],
-                           "--model-option", "width=0.05", "stem_stride=2", "max_pool=true"])
+    write_volumes(size=28)
+    hot_classify(["--data", "own.npz", "--model", "resnet", *TINY[8:], "--model-option", "width=0.05", "stem_stride=2", "max_pool=true"])
     row, = read_rows("results/classify.csv")
-    assert row["attention"] == "resnet" and row["run"].startswith("classify-vesselmnist3d-resnet-seed0")
-    commands.hot_predict([f"runs/{row['run']}", "vesselmnist3d.npz", "--key", "test_images"])
-    assert len(read_rows("vesselmnist3d-classes.csv")) == 8
+    assert row["attention"] == "resnet" and row["run"].startswith("classify-own-resnet-seed0")
+    hot_predict([f"runs/{row['run']}", "own.npz", "--key", "test_images"])
+    assert len(read_rows("own-classes.csv")) == 8
 
 
 @pytest.mark.parametrize("ff", ["none", "ndlinear"])
 def test_feed_forward_networks_by_name(ff):
     write_series()
-    commands.hot_forecast(["--data", "waves.csv", "--lookback", "8", "--horizon", "4", "--ff", ff, *SMALL])
+    hot_forecast([*TRAINED, "--ff", ff])
     row, = read_rows("results/forecast.csv")
-    commands.hot_predict([f"runs/{row['run']}", "waves.csv"])
+    hot_predict([f"runs/{row['run']}", "waves.csv"])
     assert json.loads(row["model"])["ff"] == ff
 
 
 @pytest.mark.parametrize("dates", [None, 2])
 def test_scenes_from_file_to_picture(dates):
     write_scene(dates)
-    commands.hot_segment(["--data", "scene.npy", "--labels", "mask.npy", "--window", "4", "--patch", "2",
-                          "--flips", "--class-weights", "balanced", *SMALL, "--epochs", "6"])
+    hot_segment([*FIELDS, "--flips", "--class-weights", "balanced", "--epochs", "6", "--batch-size", "8"])
     row, = read_rows("results/segment.csv")
     assert float(row["test_accuracy"]) > 0.8 and json.loads(row["test_iou_by_class"]).keys() == {"0", "1"}
-    commands.hot_predict([f"runs/{row['run']}", "scene.npy", "--to", "out/labels.npy"])
+    hot_predict([f"runs/{row['run']}", "scene.npy", "--to", "out/labels.npy"])
     labels = np.load("out/labels.npy")
     assert labels.shape == (24, 24) and set(np.unique(labels)) <= {1, 3}
     assert ((labels == 3) == (np.arange(24) >= 12)).mean() > 0.8
@@ -205,126 +279,196 @@ def test_scenes_from_file_to_picture(dates):
         assert f.read(4) == b"\x89PNG"
 
 
-def test_volumes_from_file_to_probabilities(capsys, monkeypatch):
-    write_volumes("vesselmnist3d.npz", monkeypatch)
-    commands.hot_classify(["--data", "vesselmnist3d", "--data-dir", ".", "--patch", "7", "--flips", *SMALL])
+@pytest.mark.parametrize("masks", [False, True], ids=["whole", "masked"])
+def test_volumes_from_file_to_probabilities(capsys, masks):
+    write_volumes(masks=masks)
+    hot_classify([*CUBES, "--flips", "--epochs", "3", "--batch-size", "8"])
     row, = read_rows("results/classify.csv")
     run = f"runs/{row['run']}"
-    assert float(row["test_auc"]) > 0.9
-    assert "choose one by --key" in fails(capsys, commands.hot_predict, run, "vesselmnist3d.npz")
-    assert "should be an array" in fails(capsys, commands.hot_predict, run, "waves.csv")
-    commands.hot_predict([run, "vesselmnist3d.npz", "--key", "test_images"])
-    found = read_rows("vesselmnist3d-classes.csv")
+    assert float(row["test_auc"]) > 0.9 and json.loads(Path(run, "input.json").read_text())["masked"] is masks
+    hot_predict([run, "own.npz", "--key", "test_images"])
+    assert ("a mask hides" in capsys.readouterr().out) is masks
+    found = read_rows("own-classes.csv")
     names = list(found[0])[2:]
     assert len(found) == 8 and all(sum(float(r[n]) for n in names) == pytest.approx(1) for r in found)
     assert all(r["class"] == max(names, key=lambda n, r=r: float(r[n])) for r in found)
 
 
+def test_a_series_with_holes_trains_with_a_mask(capsys):
+    values = waves().tolist()
+    values[50][0] = values[230][1] = "nan"
+    write_lines("waves.csv", dates(240), values)
+    said = fails(capsys, hot_forecast, *TRAINED)
+    assert "--mend" in said and "--masked" in said and "line 52" in said
+    hot_forecast([*TRAINED, "--masked", "--horizon", "4"])
+    row, = read_rows("results/forecast.csv")
+    assert json.loads(row["settings"])["masked"] is True
+    hot_predict([f"runs/{row['run']}", "waves.csv"])
+    assert "hidden from the model" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stamps, message", [(dates(240)[::-1], "time runs backwards"), (dates(240)[[1, 0, *range(2, 240)]], "--sort"),
+                                             (np.r_[dates(240)[:1], dates(239)], "again")], ids=["reversed", "unsorted", "repeated"])
+def test_time_that_does_not_run_forward_is_named(capsys, stamps, message):
+    write_lines("waves.csv", stamps, waves())
+    assert message in fails(capsys, hot_forecast, *TRAINED)
+
+
 def test_a_stopped_command_goes_on(capsys, monkeypatch):
     write_series()
-    words = ["--data", "waves.csv", "--lookback", "8", "--horizon", "2", "--save-every", "3", *SMALL]
-    commands.hot_forecast([*words, "--out", "whole", "--results", "whole"])
-    saved = training.Checkpoints.save
+    words = [*TRAINED, "--epochs", "2", "--save-every", "3"]
+    hot_forecast([*words, "--out", "whole", "--results", "whole"])
+    saved = runs.Checkpoints.save
 
     def stop(self, step, tensors, state):
         saved(self, step, tensors, state)
         if step == 6:
             raise KeyboardInterrupt
     with monkeypatch.context() as patch:
-        patch.setattr(training.Checkpoints, "save", stop)
-        assert "goes on from the last checkpoint" in fails(capsys, commands.hot_forecast, *words, status=130)
-    commands.hot_forecast(words)
+        patch.setattr(runs.Checkpoints, "save", stop)
+        assert "goes on from the last checkpoint" in fails(capsys, hot_forecast, *words, status=130)
+    hot_forecast(words)
     want, found = read_rows("whole/forecast.csv")[0], read_rows("results/forecast.csv")[0]
     assert {k for k in want if want[k] != found[k]} <= {"seconds", "peak_mb"}
 
 
-def test_places_that_cannot_be_written_are_found_before_training(capsys, tmp_path, monkeypatch):
+def test_places_that_cannot_be_written_are_found_before_training(capsys, tmp_path):
     write_series()
     (tmp_path / "taken").write_text("a file")
-    monkeypatch.setattr(training, "fit", lambda *_, **__: pytest.fail("training began"))
-    words = ["--data", "waves.csv", "--lookback", "8", "--horizon", "2", *SMALL]
     for place in ("--results", "--out"):
-        assert "cannot write" in fails(capsys, commands.hot_forecast, *words, place, "taken/here")
-    assert "no folder is named" in fails(capsys, commands.hot_classify, "--data", "vessel")
-    assert "name the data" in fails(capsys, commands.hot_segment)
+        said = fails(capsys, hot_forecast, *TRAINED, place, "taken/here")
+        assert "taken" in said and not Path("runs").exists()
+    assert "name the data" in fails(capsys, hot_segment)
+
+
+@pytest.mark.parametrize("command, data, home", [(hot_forecast, "weather", "huggingface.co"), (hot_classify, "vessel", "medmnist.com"),
+                                                 (hot_segment, "sentinel2", "github.com"), (hot_forecast, "solar", "github.com")])
+def test_absent_data_say_where_to_get_them(capsys, tmp_path, command, data, home):
+    said = fails(capsys, command, "--data", data)
+    assert "--data-dir" in said and "HOT_DATA" in said and home in said and "folder=" not in said
+    said = fails(capsys, command, "--data", data, "--data-dir", str(tmp_path), "--no-download")
+    assert home in said and "--data-dir" in said and "without --no-download it is fetched" in said
+    assert "no" in fails(capsys, command, "--data", "none-such", "--data-dir", str(tmp_path))
+
+
+@pytest.mark.parametrize("command, lost", [(hot_forecast, "accelerate"), (hot_classify, "sklearn"), (hot_segment, "accelerate"), (hot_segment, "sklearn")])
+def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == lost else find(name, *rest))
+    said = fails(capsys, command, "--data", "no such file")
+    assert 'pip install "hot_nbdev[train]"' in said and {"sklearn": "scikit-learn"}.get(lost, lost) in said
+    with pytest.raises(ImportError, match="needs accelerate, scikit-nothing"):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+        check_packages(["accelerate", "scikit-nothing"], "it")
+
+
+def test_a_rival_without_its_package_names_it(capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "monai" else find(name, *rest))
+    assert "pip install monai" in fails(capsys, hot_classify, "--data", "own.npz", "--model", "resnet")
+
+
+@pytest.mark.parametrize("words, message", [
+    (["--score", "2", "48"], "score is [2, 48], but the model is trained for 12 steps"),
+    (["--combine", "sum"], "--attention hot1 or hot2"), (["--attention", "full", "--combine", "sum"], "--attention hot1 or hot2"),
+    (["--model", "dlinear", "--model-option", "trend=true"], "trend is True"),
+    (["--model", "linear", "--model-option", "horizons=4"], "horizons cannot be given"),
+    (["--model-option", "depth=null"], "depth is None"), (["--model-option", "horizons=[5]"], "did you mean 'horizon'"),
+    (["--model-option", "sizes=[5]"], "there is no setting 'sizes'"), (["--model-option", "x"], "is not NAME=VALUE"),
+    (["--ff", "ndlinear", "--model-option", "ff_hidden=12.5"], "ff_hidden is 12.5"), (["--dim", "16", "--heads", "3"], "heads is 3"),
+    (["--attention-options", "poool=sum"], "poool"), (["--attention", "none", "--kernel", "elu"], "kernel"),
+    (["--attention-options", "combine=[1]"], "combine"), (["--patch", "1", "2", "3"], "patch"), (["--causal", "7"], "causal"),
+    (["--lookback", "1000"], "lookback"), (["--horizon", "1000"], "horizon")])
+def test_what_cannot_run_is_found_before_training(capsys, no_training, words, message):
+    write_series()
+    flags = [w for w in TINY if w not in ("--dim", "16", "--heads", "2", "--depth", "--patch", "4")] if "--model" in words else TINY
+    words = ["--data", "waves.csv", "--lookback", "24", "--horizon", "12", *(flags if "--model" not in words else ["--cpu"]), *words]
+    if words[-2:] in (["--horizon", "0"], ["--model-option", "x"]):
+        assert message in fails(capsys, hot_forecast, *words, status=2)
+    else:
+        assert message in fails(capsys, hot_forecast, *words)
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("code", [-1, -9999, 2**40])
+def test_codes_that_are_no_class_are_named(capsys, code):
+    write_scene()
+    mask = np.load("mask.npy").astype(np.int64)
+    mask[3, 4] = code
+    np.save("mask.npy", mask)
+    said = fails(capsys, hot_segment, *FIELDS) if code < 0 else ""
+    assert code > 0 or (str(code) in said and "--ignore" in said and "=(" not in said)
+    hot_segment([*FIELDS, "--ignore", str(code)])
+    assert len(read_rows("results/segment.csv")) == 1
+
+
+@pytest.mark.parametrize("text, flags", [
+    ("fill them by mend=True, or resume=False", "fill them by --mend, or --no-resume"), ("give folder=, or set HOT_DATA", "give --data-dir, or set HOT_DATA"),
+    ("read it by verify=False", "read it by --no-verify"), ("use block=16.", "use --block 16."), ("choose pool='mean'", "choose --readout mean"),
+    ("ignore=(5, 6)", "--ignore 5 6"), ("ignore=(5,)", "--ignore 5"), ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay")])
+def test_ways_out_are_flags(text, flags):
+    assert as_flags(text, list(JOBS["segment"]().to_dict()) + ["mend", "readout"]) == flags
+
+
+def test_only_the_first_process_speaks(capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    say("nothing")
+    monkeypatch.setenv("RANK", "0")
+    say("something")
+    assert capsys.readouterr().err == "something\n"
 
 
 def test_tables_run_what_is_missing(capsys, monkeypatch):
     ran = []
 
-    def train(kind, s):
-        if s["data"] == "organ":
+    def train(job):
+        if job.data == "organ":
             raise FileNotFoundError("organmnist3d.npz is not there")
-        ran.append((kind, s["data"], s["combine"], s["seed"]))
-        name = commands._run_name(kind, s, commands._OPTIONS[kind]())
-        training.append_row(f"results/{kind}.csv", {"run": name})
+        ran.append((job.kind, job.data, job.combine, job.seed))
+        config = config_for(job, (28, 28, 28), 1, 2)
+        append_row(f"results/{job.kind}.csv", dict(
+            data=f"{job.data}mnist3d", attention=job.label, seed=job.seed, settings=json.dumps(job.numbers()),
+            training=json.dumps(job.training().to_dict()), model=json.dumps(config.to_dict())))
     monkeypatch.setattr(commands, "_train", train)
     words = "hot2-table2 --data Vessel Adrenal --seeds 0 3 --row".split() + ["HOT (product)", "HOT (sum)"]
-    commands.hot_reproduce([*words, "--dry-run"])
+    hot_reproduce([*words, "--dry-run"])
     assert not ran and capsys.readouterr().out.count("to do") == 8
-    commands.hot_reproduce(words)
+    hot_reproduce(words)
     want = itertools.product(("product", "sum"), ("adrenal", "vessel"), (0, 3))
     assert sorted(ran) == sorted(("classify", data, combine, seed) for combine, data, seed in want)
-    commands.hot_reproduce(words)
+    hot_reproduce(words)
     assert len(ran) == 8 and capsys.readouterr().out.count(": done") == 8
+    hot_reproduce([*words, "--set", "dropout=0.2", "--dry-run"])
+    assert capsys.readouterr().out.count(": to do") == 8
     words = ["hot2-table2", "--row", "HOT (sum)", "--data", "Organ", "Vessel", "--seeds", "0"]
-    assert "1 runs lack their data: HOT (sum), Organ" in fails(capsys, commands.hot_reproduce, *words)
-    assert "has no row 'HOT'; it has" in fails(capsys, commands.hot_reproduce, "hot2-table2", "--row", "HOT")
+    assert "1 runs lack their data: HOT (sum), Organ" in fails(capsys, hot_reproduce, *words)
+    assert "has no row 'HOT'; it has" in fails(capsys, hot_reproduce, "hot2-table2", "--row", "HOT")
 
 
-def test_a_table_can_be_cut_down():
-    more = {"horizon": 96, "epochs": "3"}
-    kind, _, s = commands._runs("hot2-table1", ["HOT (sum)"], ["Weather"], [1], more)[0]
-    found = commands._complete(commands._OPTIONS[kind](), s, "table")
-    assert (found["data"], found["horizon"], found["epochs"], found["combine"]) == ("weather", 96, 3, "sum")
-    assert len(commands._runs("hot2-table1", ["HOT (sum)"], ["Weather"], [1], {"horizon": 96})) == 1
-    for table in commands._TABLES:
-        for kind, _, s in commands._runs(table):
-            s = commands._complete(commands._OPTIONS[kind](), s, table)
-            scene = (16, 16) if len(s["patch"]) == 1 else (5, 16, 16)
-            sizes = {"forecast": (96, 8), "classify": (28, 28, 28), "segment": scene}[kind]
-            commands._model_config(kind, s, sizes, 1, 2)
+def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
+    found = []
+    monkeypatch.setattr(commands, "_train", lambda job: found.append(job.out))
+    hot_reproduce(["chapter18-days", "--row", "sum", "product", "--seeds", "0", "1", "--set", "out=o", "--set", "horizon=96", "--set", "epochs=1"])
+    assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
 
 
-@pytest.mark.parametrize("words, message", [
-    (["--score", "2", "8"], "score is [2, 8], but the model is trained for 4 steps"),
-    (["--model", "dlinear", "--model-option", "trend=true"], "LinearConfig: trend is True"),
-    (["--model", "linear", "--model-option", "horizons=4"], "LinearConfig: horizons is 4"),
-    (["--model-option", "depth=null"], "ForecasterConfig: depth is None"),
-    (["--ff", "ndlinear", "--model-option", "ff_hidden=12.5"], "ForecasterConfig: ff_hidden is 12.5")])
-def test_what_cannot_run_is_found_before_training(capsys, monkeypatch, words, message):
-    write_series()
-    monkeypatch.setattr(training, "fit", lambda *_, **__: pytest.fail("training began"))
-    words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", *words]
-    assert message in fails(capsys, commands.hot_forecast, *words)
+def test_the_tables_are_listed(capsys):
+    hot_reproduce([])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["table", "command"] and any(line.startswith("hot2-table2") and "volumes" in line for line in lines)
 
 
-def test_a_row_keeps_what_makes_it_that_row():
-    (_, _, s), = commands._runs("chapter21", ["pool sum"], None, [0], {"model_option": ["ff_hidden=8"]})
-    assert s["model_option"] == ['attention_options={"pool": "sum"}', "ff_hidden=8"]
+@pytest.mark.parametrize("table, value, message", [
+    ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"), ("chapter18-days", "horizon=x", "horizon is 'x'; give a whole"),
+    ("chapter19", "horizon=96", "there is no setting 'horizon'"), ("chapter21", "seed=1", "are chosen by --seeds"),
+    ("chapter21", "epochs", "is not NAME=VALUE"), ("chapter21", "epochs=0", "epochs is 0")])
+def test_settings_that_a_table_cannot_have_are_named(capsys, table, value, message):
+    assert message in fails(capsys, hot_reproduce, table, "--set", value, "--dry-run")
 
 
-def test_settings_that_a_table_cannot_have_are_named(capsys):
-    for table, value, message in [
-            ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"),
-            ("chapter18-days", "horizon=x", "horizon is 'x'; give a int"),
-            ("chapter19", "horizon=96", "chapter19: there is no setting 'horizon'"),
-            ("chapter21", "seed=1", "are chosen by --seeds")]:
-        assert message in fails(capsys, commands.hot_reproduce, table, "--set", value, "--dry-run")
-    options = 'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false"
-    commands.hot_reproduce(["chapter21", "--row", "no feed-forward", "--seeds", "0", "--dry-run",
-                            "--set", options[0], "--set", options[1]])
-    assert ": to do (" in capsys.readouterr().out
-
-
-def test_a_run_is_done_when_all_its_horizons_are(capsys):
-    words = ["chapter18-hours", "--row", "product", "--seeds", "0", "--dry-run"]
-    commands.hot_reproduce(words)
-    name = capsys.readouterr().out.split("(")[-1].rstrip(")\n")
-    for horizon in (96, 192, 336):
-        training.append_row("results/forecast.csv", {"run": name, "horizon": horizon})
-    commands.hot_reproduce(words)
-    assert ": to do (" in capsys.readouterr().out
-    training.append_row("results/forecast.csv", {"run": name, "horizon": 720})
-    commands.hot_reproduce(words)
-    assert ": done (" in capsys.readouterr().out
+def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
+    given = argparse.Namespace(row=["no feed-forward"], data=None, seeds=[0], set=[
+        'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false", "patch=8,1", "pool=mean"])
+    (_, job), = commands._jobs("chapter21", commands.read_tables()["chapter21"], given)
+    assert job.attention_options == {"pool": "sum", "qk_norm": True} and job.ff_bias is False
+    assert (job.patch, job.readout, job.ff) == ((8, 1), "mean", "none")
