@@ -47,10 +47,9 @@ setup(
     author_email=cfg["author_email"],
     url=cfg["git_url"],
     license=licenses[cfg["license"]],
-    package_data={cfg["lib_name"]: ["py.typed", "*.json", "*.toml", "*.csv"]},
+    package_data={cfg["lib_name"]: ["py.typed", "*.json"]},     # the mark for type checkers; the papers' tables
     cmdclass={"build_py": BuildWithBook},
     packages=find_packages(include=[cfg["lib_name"], cfg["lib_name"] + ".*"]),
-    package_data={cfg["lib_name"]: ["py.typed"]},       # tells type checkers that the package has annotations
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
     extras_require=extras,

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.training import append_row, read_rows
+from hot_nbdev.results import append_row, read_rows
 
 n, VALID, TEST, BATCH, PATIENCE = 32, 2000, 4000, 256, 10
 STUDIES = ["rate", "dial", "samples", "piece"]

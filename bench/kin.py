@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hot_nbdev.cost import count, peak_memory
-from hot_nbdev.training import append_row, read_rows
+from hot_nbdev.results import append_row, read_rows
 
 ROOT = Path(__file__).parents[1]
 RATES, SEEDS, EPOCHS, BATCH = (0.0003, 0.001, 0.003, 0.01, 0.03), range(5), 10, 64

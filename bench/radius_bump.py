@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.training import append_row, read_rows
+from hot_nbdev.results import append_row, read_rows
 
 TRAIN, VALID, TEST, BATCH, EPOCHS = 4000, 1000, 4000, 100, 60
 RATES = {"mode": 1e-2, "full": 1e-2, "none": 1e-2, "dense": 1e-2}      # best of three, on seed 99

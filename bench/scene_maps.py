@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from hot_nbdev.scenes import load_scene
-from hot_nbdev.training import _fewer
-from hot_nbdev.transformer import load_model
+from hot_nbdev.models import load_model
 
 OUT = Path(__file__).parents[1] / "results" / "maps"
 
@@ -35,7 +34,7 @@ def segment(model, x, size):
     for i in starts(H, size):
         for j in starts(W, size):
             y = model(x[None, ..., i:i + size, j:j + size, :])
-            labels[i:i + size, j:j + size] = _fewer(y, labels[None])[0].argmax(-1)
+            labels[i:i + size, j:j + size] = fewer_modes(y, labels[None])[0].argmax(-1)
     return labels.numpy().astype(np.uint8)
 
 

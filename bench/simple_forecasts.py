@@ -14,7 +14,9 @@ import torch
 
 from hot_nbdev.data import forecast_data
 from hot_nbdev.linear import LinearConfig, least_squares, simple_forecaster
-from hot_nbdev.training import Forecasting, _commit, evaluate
+from hot_nbdev.tasks import Forecasting
+from hot_nbdev.results import library_commit
+from hot_nbdev.training import evaluate
 
 OUT = Path(__file__).parents[1] / "results" / "simple_forecasts.csv"
 PERIODS = {"exchange_rate": 7, "ETTh1": 24, "ETTm1": 96, "weather": 144}     # a day; for daily rates a week
@@ -44,7 +46,7 @@ def rows(data, horizons=HORIZONS):
             both = {f"{of}_{key}": value for of in ("val", "test")
                     for key, value in scores(model, getattr(used, of)).items()}
             yield {"data": data, "md5": parts.about["md5"], "method": name, "lookback": model.config.lookback,
-                   "horizon": horizon, **both, "torch": torch.__version__.split("+")[0], "commit": _commit()}
+                   "horizon": horizon, **both, "torch": torch.__version__.split("+")[0], "commit": library_commit()}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@ import tempfile
 import torch
 from torch import nn
 
-from hot_nbdev.adapters import add_adapters, load_adapters, save_adapters
+from hot_nbdev.adapter_files import load_adapters, save_adapters
+from hot_nbdev.adapters import add_adapters
 
 torch.manual_seed(0)
 trained = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 4))

@@ -36,15 +36,11 @@ __all__ = [
 
 # %% ../nbs/toplevel.ipynb #toptc1
 if TYPE_CHECKING:
-    from hot_nbdev.adapters import add_adapters, replace_linear
-    from hot_nbdev.attention import (
-        AxialAttention,
-        DividedAttention,
-        FullAttention,
-        KroneckerAttention,
-        MultiscaleAttention,
-        NoAttention,
-    )
+    from hot_nbdev.adapters import add_adapters
+    from hot_nbdev.replacing import replace_linear
+    from hot_nbdev.attention import FullAttention
+    from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
+    from hot_nbdev.kronecker_attention import KroneckerAttention
     from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
     from hot_nbdev.model_config import (
         ClassifierConfig,
@@ -77,7 +73,9 @@ if TYPE_CHECKING:
 
 # %% ../nbs/toplevel.ipynb #topget1
 _HOMES = {
-    "attention": "FullAttention KroneckerAttention AxialAttention DividedAttention MultiscaleAttention NoAttention",
+    "attention": "FullAttention",
+    "kronecker_attention": "KroneckerAttention",
+    "axial": "AxialAttention DividedAttention MultiscaleAttention NoAttention",
     "kernels": "PositiveRandomFeatures ElementwiseFeatures",
     "positions": "LearnedPositions SineCosinePositions Rotary AxialRotary",
     "patches": "PatchEmbed register_stem",
@@ -85,7 +83,8 @@ _HOMES = {
     "model_config": "ModelConfig HOTConfig ClassifierConfig ForecasterConfig SegmenterConfig",
     "models": "Model HOTEncoder HOTClassifier HOTForecaster HOTSegmenter make_model load_model register_model",
     "ndlinear": "NdLinear",
-    "adapters": "replace_linear add_adapters",
+    "replacing": "replace_linear",
+    "adapters": "add_adapters",
     "training": "TrainConfig fit evaluate",
 }
 

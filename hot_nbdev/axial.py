@@ -14,17 +14,8 @@ from math import ceil, prod
 import torch
 from torch import Tensor, nn
 
-from hot_nbdev.attention import (
-    Allowed,
-    as_features,
-    attend,
-    attend_cost,
-    attention_map,
-    pad_to_patches,
-    patch_mask,
-    patchify,
-    unpatchify,
-)
+from .attention import Allowed, as_features, attend, attend_cost, attention_map
+from .patches import pad_to_patches, patch_mask, patchify, unpatchify
 from hot_nbdev.layer import (
     AttentionLayer,
     Cost,

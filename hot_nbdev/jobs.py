@@ -27,7 +27,8 @@ from .runs import content
 from .scenes import SCENES
 from .series import SERIES
 from .tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
-from .training import TrainConfig, evaluate, fit, make_accelerator
+from .devices import make_accelerator
+from .training import TrainConfig, evaluate, fit
 from .volumes import random_flips
 
 # %% ../nbs/jobs.ipynb #9d301a07

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .kronecker import kron, kron_sum
 from .maps import check_blocks
-from .training import summarize
+from .results import summarize
 
 # %% ../nbs/plot.ipynb #p0000010
 def _mean_maps(

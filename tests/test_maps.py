@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hot_nbdev.maps import check_blocks, map_rows, pattern_share, rank_one_distance, sum_rank_bound
-from hot_nbdev.training import read_rows
+from hot_nbdev.results import read_rows
 
 
 def maps(*shape, sizes=(3, 4), blocks=2):

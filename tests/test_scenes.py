@@ -18,8 +18,10 @@ from hot_nbdev.scenes import (
     split_blocks,
     window_corners,
 )
-from hot_nbdev.training import Segmentation, evaluate
-from hot_nbdev.transformer import HOTSegmenter, SegmenterConfig
+from hot_nbdev.tasks import Segmentation
+from hot_nbdev.training import evaluate
+from hot_nbdev.model_config import SegmenterConfig
+from hot_nbdev.models import HOTSegmenter
 
 
 @pytest.mark.parametrize("H, W, block, gap", [

@@ -20,25 +20,10 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 from hot_nbdev.results import Table, append_row, read_rows, row, setting, summarize  # noqa: E402
 from hot_nbdev.runs import run_lock  # noqa: E402
 from hot_nbdev.tasks import Classification, Forecasting, Segmentation  # noqa: E402
-from hot_nbdev.training import (  # noqa: E402
-    Average,
-    Checkpoints,
-    TrainConfig,
-    batches,
-    evaluate,
-    fit,
-    schedule,
-    shares,
-)
-from hot_nbdev.transformer import (  # noqa: E402
-    ClassifierConfig,
-    ForecasterConfig,
-    HOTClassifier,
-    HOTForecaster,
-    HOTSegmenter,
-    SegmenterConfig,
-    load_model,
-)
+from hot_nbdev.runs import Checkpoints
+from hot_nbdev.training import Average, TrainConfig, batches, evaluate, fit, schedule, shares
+from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
+from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
 
 
 class Pairs:

@@ -4,9 +4,9 @@
     python tools/house.py --check  exit with 1 if an arrow points down, a circle exists, a module has two
                                    writers or none, or is longer than MOST lines
 
-The reading order is that of the sidebar in _quarto.yml; the rooms of GROUND stand below all others. An
-import inside a function counts like one at the top, unless the name is imported on use from a table of
-names (`"hot_nbdev.adapters:nd_feed_forward"`), which is how a lower room can be open to a higher one.
+ROOMS is the plan of the house: a module may import from rooms that stand before its own. An import inside
+a function counts like one at the top. What a table of names holds as text (`"hot_nbdev.adapters:…"`) and
+imports on use is no arrow: so an early room can be open to a later one without knowing it.
 """
 import ast
 import re
@@ -14,22 +14,22 @@ import sys
 from pathlib import Path
 
 import nbformat
-import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
-GROUND = ["storage", "config"]      # what every room may stand on
+ROOMS = [room for floor in """
+    storage config book
+    tensor kronecker factorization
+    layer attention stochastic pooling kronecker_attention kernels positions registry
+    patches axial transformer model_config models cost
+    ndlinear replacing adapters adapter_files
+    files series volumes scenes data
+    parts tasks devices results runs training
+    linear convolution maps plot
+    predict jobs tables commands
+    """.strip().splitlines() for room in floor.split()]
 OPEN = ["__init__", "_modidx"]      # the front door, and nbdev's index: no rooms
 MOST = 450
-
-
-def sidebar(entries):
-    "File names in the sidebar, in order."
-    for entry in entries:
-        if isinstance(entry, dict) and "contents" in entry:
-            yield from sidebar(entry["contents"])
-        else:
-            yield entry["href"] if isinstance(entry, dict) else entry
 
 
 def writers(folder=NBS):
@@ -40,14 +40,6 @@ def writers(folder=NBS):
         for module in dict.fromkeys(re.findall(r"^#\|\s*(?:default_exp|exports?)[ \t]+(\w+)", code, re.M)):
             found.setdefault(module, []).append(path.name)
     return found
-
-
-def rooms(site=ROOT / "_quarto.yml", written=None):
-    "Modules from the ground up."
-    pages = list(sidebar(yaml.safe_load(site.read_text())["website"]["sidebar"]["contents"]))
-    by_page = {page: module for module, all_of in (written or writers()).items() for page in all_of}
-    order = [by_page[p] for p in pages if p in by_page]
-    return GROUND + [m for m in order if m not in GROUND + OPEN]
 
 
 def imports(path):
@@ -92,7 +84,7 @@ def circle(arrows):
 
 def faults(order, arrows, written, lines, private, most=MOST):
     "What is wrong with the house, a line each."
-    found = [f"{name}: no page of the sidebar writes it" for name in arrows if name not in order]
+    found = [f"{name}: has no room in the plan" for name in arrows if name not in order]
     found += [f"{name}: written by {', '.join(written[name])}" for name in arrows if len(written.get(name, ())) > 1]
     place = {name: i for i, name in enumerate(order)}
     for name, targets in arrows.items():
@@ -107,13 +99,12 @@ def faults(order, arrows, written, lines, private, most=MOST):
 
 def main():
     written, arrows = writers(), graph()
-    order = rooms(written=written)
     lines = {n: len((PACKAGE / f"{n}.py").read_text().splitlines()) for n in arrows}
     private = {n: private_imports(PACKAGE / f"{n}.py") for n in arrows}
-    for name in sorted(arrows, key=lambda n: order.index(n) if n in order else len(order)):
+    for name in sorted(arrows, key=lambda n: ROOMS.index(n) if n in ROOMS else len(ROOMS)):
         page = ", ".join(written.get(name, ["–"]))
         print(f"{name:20} {lines[name]:4} lines  {page:28} <- {', '.join(sorted(arrows[name])) or '–'}")
-    wrong = faults(order, arrows, written, lines, private)
+    wrong = faults(ROOMS, arrows, written, lines, private)
     count = sum(map(len, arrows.values()))
     print(f"\n{len(arrows)} modules, {count} arrows; longest: {max(lines, key=lines.get)}, {max(lines.values())} lines")
     print("\n".join(wrong) or "no circle, no arrow to a later room, one writer for each module, no private import")
