@@ -28,6 +28,7 @@ setup(
     url=cfg["git_url"],
     license=licenses[cfg["license"]],
     packages=find_packages(include=[cfg["lib_name"], cfg["lib_name"] + ".*"]),
+    package_data={cfg["lib_name"]: ["py.typed"]},       # tells type checkers that the package has annotations
     python_requires=">=" + cfg["min_python"],
     install_requires=cfg["requirements"].split(),
     extras_require=extras,

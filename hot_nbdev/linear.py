@@ -14,25 +14,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .transformer import Model, ModelConfig, _check_input, _check_whole, _tuples, normalize_series
+from .config import option
+from .model_config import ModelConfig, check_horizons
+from .models import Model, pick_horizons, series_input
 
 # %% ../nbs/18_forecasting.ipynb #90526317
-@dataclass
+@dataclass(frozen=True)
 class LinearConfig(ModelConfig):
     "Settings of LinearForecaster; mode 0 is time."
-    lookback: int = 96              # time steps that it sees
-    horizons: tuple = (96,)         # time steps ahead, one or several: prefixes of the longest
-    trend: int | None = None        # width of the moving average that has a matrix of its own (DLinear: 25)
-    series: int | None = None       # number of series with a matrix each; None: one for all
-    instance_norm: bool = True      # normalize each series by its own mean and deviation?
-    order: int = 2                  # number k of modes: time, then those of the series
+    lookback: int = option(96, "time steps that it sees", least=1)
+    horizons: tuple[int, ...] = option((96,), "time steps ahead, one or several: prefixes of the longest", least=1)
+    trend: int | None = option(None, "width of the moving average that has a matrix of its own (DLinear: 25)", least=1)
+    series: int | None = option(None, "number of series with a matrix each; default: one for all", least=1)
+    instance_norm: bool = option(True, "normalize each series by its own mean and deviation?")
+    order: int = option(2, "number of modes: time, then those of the series", least=1)
 
-    def __post_init__(self):
-        self.horizons = _tuples(self.horizons)
-        _check_whole(self, "lookback", "horizons", "trend", "series", "order")
+    def check(self):
+        super().check()
+        check_horizons(self)
         if self.trend is not None and self.trend % 2 == 0:
-            raise ValueError(f"LinearConfig: trend is {self.trend}; the moving average needs an odd width, so that it has a "
-                             "middle; or None for one matrix")
+            raise ValueError(f"{type(self).__name__}: trend is {self.trend}; the moving average needs an odd width, so that it "
+                             "has a middle; or None for one matrix")
 
 # %% ../nbs/18_forecasting.ipynb #9be8a01d
 def moving_average(
@@ -61,6 +63,25 @@ class _Maps(nn.Module):
             return F.linear(x, weight, bias)
         return torch.einsum("...nt,nht->...nh", x, weight) + bias
 
+# %% ../nbs/18_forecasting.ipynb #lincheck
+def _check_series(c: LinearConfig, x: Tensor) -> None:
+    "Raise unless x has the steps and the series that there are matrices for."
+    steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
+    if steps != c.lookback:
+        raise ValueError(f"LinearForecaster: mode 0 of x, {tuple(x.shape)}, has {steps} steps, but lookback is {c.lookback}; "
+                         f"give as many, or make the model for {steps}")
+    if c.series is not None and c.series != series:
+        raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {series} series, but there is a matrix for each of "
+                         f"{c.series}; give these, or share one by series=None")
+
+
+def _forecast(model, t: Tensor, horizon: int) -> Tensor:       # (…, N, T) to (…, N, horizon)
+    "By one matrix, or by one for the moving average and one for the rest."
+    if model.trend is None:
+        return model.linear(t, horizon)
+    smooth = moving_average(t, model.config.trend)
+    return model.linear(t - smooth, horizon) + model.trend(smooth, horizon)
+
 # %% ../nbs/18_forecasting.ipynb #2a7d0b2a
 class LinearForecaster(Model):
     "Forecasts of each series by a matrix, from its own past alone [RLinear, NLinear, DLinear]."
@@ -79,41 +100,27 @@ class LinearForecaster(Model):
 
     def forward(
         self,
-        x: Tensor,                   # (*batch, T, n2, …, nk): time, then series
-        mask: Tensor | None = None,  # bool, like x: True where there is a number; else the mean (0 if not normalized)
-        horizon: int | None = None,  # steps ahead; default: the longest
-    ) -> Tensor:                     # (*batch, horizon, n2, …, nk)
-        horizon, c = max(self.config.horizons) if horizon is None else horizon, self.config
-        if not 1 <= horizon <= max(c.horizons):
-            raise ValueError(f"LinearForecaster: horizon is {horizon}, but the matrices are for {c.horizons}")
-        x, mean, deviation = self._prepare(x, mask)
-        t = x.movedim(-c.order - 1, -1).flatten(-c.order - 1, -2)          # (*batch, N, T)
-        if c.trend is None:
-            y = self.linear(t, horizon)
-        else:
-            smooth = moving_average(t, c.trend)
-            y = self.linear(t - smooth, horizon) + self.trend(smooth, horizon)
-        y = y.unflatten(-2, x.shape[x.ndim - c.order:]).movedim(-1, -c.order - 1)
-        return (y * deviation + mean)[..., 0]
+        x: Tensor,                          # (*batch, T, n2, …, nk): time, then series
+        mask: Tensor | None = None,         # bool, like x: True where there is a number; else the mean (0 if not normalized)
+        horizon: int | str | None = None,   # steps ahead; default: the longest; "all": every one
+    ) -> Tensor | dict:                     # (*batch, horizon, n2, …, nk), or {horizon: that}
+        "Forecasts; horizon='all' gives {horizon: forecast}, for a loss over all of them."
+        c, horizons = self.config, pick_horizons("LinearForecaster", horizon, self.config.horizons)
+        z, mean, deviation = self.prepare(x, mask)
+        t = z.movedim(-c.order - 1, -1).flatten(-c.order - 1, -2)          # (*batch, N, T)
+        y = _forecast(self, t, max(horizons)).unflatten(-2, z.shape[z.ndim - c.order:]).movedim(-1, -c.order - 1)[..., 0]
+        found = {h: y.narrow(-c.order, 0, h) * deviation + mean for h in horizons}
+        return found if horizon == "all" else found[horizons[0]]
 
     def forecasts(self, x: Tensor, mask: Tensor | None = None) -> dict:
-        "The forecast for each horizon, from one product."
-        y = self(x, mask)
-        return {h: y.narrow(-self.config.order, 0, h) for h in self.config.horizons}
+        "The forecast for each horizon: forward with horizon='all'."
+        return self(x, mask, horizon="all")
 
-    def _prepare(self, x: Tensor, mask: Tensor | None) -> tuple:
-        "Checked and normalized x, (*batch, T, n2, …, nk, 1), means, deviations."
-        c, k = self.config, self.config.order
-        if x.ndim < k:
-            raise ValueError(f"LinearForecaster: x must have time and {k - 1} modes of series, but is {tuple(x.shape)}")
-        if x.shape[-k] != c.lookback:
-            raise ValueError(f"LinearForecaster: mode 0 of x, {tuple(x.shape)}, has {x.shape[-k]} steps, but lookback is "
-                             f"{c.lookback}; give as many, or make the model for {x.shape[-k]}")
-        if c.series is not None and c.series != prod(x.shape[x.ndim - k + 1:]):
-            raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {prod(x.shape[x.ndim - k + 1:])} series, but there "
-                             f"is a matrix for each of {c.series}; give these, or share one by series=None")
-        x, mask = _check_input("LinearForecaster", x[..., None], mask, k, 1)
-        return normalize_series(x, mask, -k - 1) if c.instance_norm else (x, 0.0, 1.0)
+    def prepare(self, x: Tensor, mask: Tensor | None = None) -> tuple:
+        "Checked and normalized x, (*batch, T, n2, …, nk, 1); means and deviations, (*batch, 1, n2, …, nk)."
+        z, _, mean, deviation = series_input("LinearForecaster", x, mask, self.config.order, self.config.instance_norm)
+        _check_series(self.config, x)
+        return z, mean, deviation
 
 # %% ../nbs/18_forecasting.ipynb #203f08cd
 def simple_forecaster(
@@ -140,6 +147,33 @@ def simple_forecaster(
             model.linear.weight[steps, lookback - period + steps % period if name == "seasonal" else -1] = 1.0
     return model.requires_grad_(False).eval()
 
+# %% ../nbs/18_forecasting.ipynb #lsqparts
+def _check_sample(config: LinearConfig, x: Tensor, y: Tensor) -> None:
+    "Raise unless y is the future of the series whose past is x."
+    if (x.shape[0], *x.shape[2:]) != (y.shape[0], *y.shape[2:]):
+        raise ValueError(f"least_squares: x is {tuple(x.shape)} and y is {tuple(y.shape)}, but they must agree in all but "
+                         "mode 0; give the past and the future of the same series")
+    if y.shape[1] != max(config.horizons):
+        raise ValueError(f"least_squares: y, {tuple(y.shape)}, has {y.shape[1]} steps in mode 0, but the longest of horizons "
+                         f"{config.horizons} is {max(config.horizons)}; give a part with that horizon")
+
+
+def _equations(model: LinearForecaster, x: Tensor, y: Tensor) -> tuple:    # (…, rows, T + 1), (…, rows, S)
+    "What the matrix and the bias multiply, and what they should give; for each series if it has its own."
+    z, mean, deviation = model.prepare(x.double())
+    features = torch.cat([z, torch.ones_like(z[:, :1])], 1) * deviation[..., None]          # (b, T + 1, n2, …, nk, 1)
+    a, r = (t.flatten(2).permute(2, 0, 1) for t in (features, (y.double() - mean)[..., None]))   # (N, b, …)
+    return (a.flatten(0, 1), r.flatten(0, 1)) if model.config.series is None else (a, r)
+
+
+@torch.no_grad()
+def _filled(model: LinearForecaster, found: Tensor) -> LinearForecaster:
+    "The model with these matrices; two branches get the same one, since M (x - Ax) + M Ax = Mx."
+    for maps in filter(None, (model.linear, model.trend)):
+        maps.weight.copy_(found[..., :-1, :].mT)
+        maps.bias.copy_(found[..., -1, :] if maps is model.linear else torch.zeros_like(maps.bias))
+    return model
+
 # %% ../nbs/18_forecasting.ipynb #df3502bf
 def least_squares(
     config: LinearConfig,
@@ -148,32 +182,18 @@ def least_squares(
     batch_size: int = 256,      # samples that are summed at once
 ) -> LinearForecaster:          # in the precision of x
     "The least mean squared error on a part that a LinearForecaster can have, from one pass over it."
-    T, gram, cross, n = config.lookback, 0.0, 0.0, 0
+    gram, cross, n = 0.0, 0.0, 0
     model = LinearForecaster(config, dtype=torch.float64)
     for indices in torch.arange(len(part)).split(batch_size):
         x, y = part[indices]
-        if (x.shape[0], *x.shape[2:]) != (y.shape[0], *y.shape[2:]):
-            raise ValueError(f"least_squares: x is {tuple(x.shape)} and y is {tuple(y.shape)}, but they must agree in all but "
-                             "mode 0; give the past and the future of the same series")
-        if y.shape[1] != max(config.horizons):
-            raise ValueError(f"least_squares: y, {tuple(y.shape)}, has {y.shape[1]} steps in mode 0, but the longest of horizons "
-                             f"{config.horizons} is {max(config.horizons)}; give a part with that horizon")
-        z, mean, deviation = model._prepare(x.double(), None)
-        features = torch.cat([z, torch.ones_like(z[:, :1])], 1) * deviation            # (b, T + 1, n2, …, nk, 1)
-        a, r = (t.flatten(2).permute(2, 0, 1) for t in (features, y.double()[..., None] - mean))   # (N, b, …)
-        if config.series is None:
-            a, r = a.flatten(0, 1), r.flatten(0, 1)
+        _check_sample(config, x, y)
+        a, r = _equations(model, x, y)
         gram, cross, n = gram + a.mT @ a, cross + a.mT @ r, n + a.shape[-2]
     if not n:
         raise ValueError("least_squares: the part has no samples; give a longer series, or a smaller lookback or horizon")
-    penalty = torch.ones(T + 1, dtype=gram.dtype, device=gram.device)
-    penalty[-1] = 0.0
     if not gram.isfinite().all() or not cross.isfinite().all():
         raise ValueError("least_squares: the part holds numbers that are not finite; fill them, as load_series does by mend=True")
+    penalty = torch.ones(config.lookback + 1, dtype=gram.dtype, device=gram.device)
+    penalty[-1] = 0.0                                                                       # not on the bias
     found = torch.linalg.pinv(gram / n + ridge * penalty.diag(), rtol=1e-12, hermitian=True) @ (cross / n)   # (…, T + 1, S)
-    model = model.to(x)
-    with torch.no_grad():
-        for maps in filter(None, (model.linear, model.trend)):      # M (x - Ax) + M Ax = Mx
-            maps.weight.copy_(found[..., :T, :].mT)
-            maps.bias.copy_(found[..., T, :] if maps is model.linear else torch.zeros_like(maps.bias))
-    return model.eval()
+    return _filled(model.to(x), found).eval()

@@ -10,8 +10,8 @@ pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai
 from hot_nbdev.convolution import ResNetClassifier, ResNetConfig  # noqa: E402
 from hot_nbdev.cost import count  # noqa: E402
 from hot_nbdev.data import Items  # noqa: E402
+from hot_nbdev.models import load_model  # noqa: E402
 from hot_nbdev.training import Classification, TrainConfig, fit  # noqa: E402
-from hot_nbdev.transformer import load_model  # noqa: E402
 
 SMALL = ResNetConfig(depth=10, width=1 / 16, in_channels=2, classes=3)
 

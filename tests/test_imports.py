@@ -1,11 +1,15 @@
 """Importing the library loads torch and changes nothing for its user."""
+import ast
+import json
+import re
 import subprocess
 import sys
 
 import pytest
-from chapters import all_pages
+from chapters import ROOT
 
-MODULES = ["hot_nbdev"] + [f"hot_nbdev.{c.module}" for c in all_pages() if c.module]
+PACKAGE = ROOT / "hot_nbdev"
+MODULES = ["hot_nbdev", *(f"hot_nbdev.{p.stem}" for p in sorted(PACKAGE.glob("[a-z]*.py")))]
 HEAVY = ["tensorly", "scipy", "matplotlib", "sklearn", "medmnist", "accelerate", "pandas", "IPython", "nbdev"]
 
 
@@ -29,3 +33,75 @@ cp(outer(torch.ones(2), torch.ones(3), torch.ones(2)), rank=1)
 assert state() == before, (before, state())
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def loaded(line):
+    "Modules that a line of Python loads in a fresh process."
+    code = f"{line}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_package_alone_imports_no_torch():
+    found = loaded("import hot_nbdev; hot_nbdev.__version__; dir(hot_nbdev)")
+    assert not {m for m in found if m.startswith("hot_nbdev.")} | {"torch", "numpy", *HEAVY} & set(found)
+
+
+LAYERS = ["KroneckerAttention", "FullAttention", "AxialAttention", "DividedAttention", "MultiscaleAttention",
+          "NoAttention", "PositiveRandomFeatures", "Rotary", "PatchEmbed", "Block", "NdLinear"]
+
+
+MODELS = ["HOTClassifier", "HOTConfig", "make_model", "load_model"]
+
+
+@pytest.mark.parametrize("names", [LAYERS, MODELS, ["fit", "TrainConfig"]], ids=["layers", "models", "fit"])
+def test_light_import_from_the_top(names):
+    "A name needs torch and what torch itself loads, and no more."
+    code = f"import torch, sys; had = set(sys.modules); from hot_nbdev import {', '.join(names)}\n" \
+           f"assert all(x.__module__.startswith('hot_nbdev.') for x in ({', '.join(names)},))\n" \
+           f"print(*[m for m in {[*HEAVY, 'safetensors']} if m in sys.modules and m not in had])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_a_layer_does_not_load_models_or_training():
+    found = loaded("from hot_nbdev import KroneckerAttention")
+    others = ["models", "model_config", "transformer", "training", "data", "commands", "adapters", "plot"]
+    assert not set(found) & {f"hot_nbdev.{name}" for name in others}
+
+
+def test_the_list_of_names_can_be_read_and_is_complete():
+    import hot_nbdev
+    assert 30 <= len(hot_nbdev.__all__) <= 45 and len(set(hot_nbdev.__all__)) == len(hot_nbdev.__all__)
+    for name in hot_nbdev.__all__:
+        found = getattr(hot_nbdev, name)
+        assert found.__name__ == name and found is getattr(hot_nbdev, name)
+        assert found.__doc__, f"{name} does not say what it is"
+    assert set(hot_nbdev.__all__) <= set(dir(hot_nbdev))
+    assert not {"import_module", "TYPE_CHECKING", "_HOMES"} & set(dir(hot_nbdev))
+    with pytest.raises(AttributeError, match="module 'hot_nbdev' has no attribute 'KronekerAttention'"):
+        _ = hot_nbdev.KronekerAttention
+
+
+def test_type_checkers_see_the_same_names_in_the_same_places():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
+    imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and "hot_nbdev." in n.module]
+    seen = {a.name: n.module for n in imports for a in n.names}
+    import hot_nbdev
+    assert sorted(seen) == sorted(hot_nbdev.__all__)
+    for name, module in seen.items():
+        assert getattr(hot_nbdev, name).__module__ == module, name
+
+
+def test_the_version_is_that_of_the_settings():
+    import hot_nbdev
+    settings = (ROOT / "settings.ini").read_text(encoding="utf-8")
+    assert hot_nbdev.__version__ == re.search(r"^version = (\S+)$", settings, re.M)[1]
+    assert hot_nbdev.__doc__.startswith("What ")            # the version stands behind the docstring
+
+
+def test_py_typed_is_shipped(tmp_path):
+    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (tmp_path / "hot_nbdev" / "py.typed").is_file()
+    assert (tmp_path / "hot_nbdev" / "models.py").is_file()

@@ -5,7 +5,8 @@ from torch.testing import assert_close
 
 from hot_nbdev.data import Windows
 from hot_nbdev.linear import LinearConfig, LinearForecaster, least_squares, moving_average, simple_forecaster
-from hot_nbdev.transformer import ModelConfig, load_model, make_model
+from hot_nbdev.model_config import ModelConfig
+from hot_nbdev.models import load_model, make_model
 
 KINDS = {
     "one matrix": (dict(), (2, 12, 3)),
@@ -122,7 +123,7 @@ def test_wide_averages_and_simple_forecasts_of_tensors():
 
 
 @pytest.mark.parametrize("wrong, message", [
-    (dict(trend=True), "trend is True; give a positive whole number or None"),
+    (dict(trend=True), "trend is True; give a whole number at least 1, or none"),
     (dict(trend=25.0), "trend is 25.0"),
     (dict(horizons=96), "horizons is 96; give one or several"), (dict(horizons=("a",)), "horizons is"),
     (dict(lookback=12.0), "lookback is 12.0"), (dict(series=0), "series is 0")])

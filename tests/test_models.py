@@ -1,0 +1,538 @@
+"""Models: every attention by name, masks, heads that all train, saving, damaged files, compiling, export."""
+import copy
+import csv
+import gc
+import json
+import subprocess
+import sys
+import warnings
+from inspect import signature
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from hot_nbdev.model_config import (
+    CONFIGS,
+    ClassifierConfig,
+    ForecasterConfig,
+    HOTConfig,
+    ModelConfig,
+    SegmenterConfig,
+)
+from hot_nbdev.models import (
+    MODELS,
+    HOTClassifier,
+    HOTEncoder,
+    HOTForecaster,
+    HOTSegmenter,
+    Model,
+    load_model,
+    make_model,
+    register_model,
+)
+from hot_nbdev.transformer import ATTENTIONS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+SMALL = dict(dim=16, heads=2, depth=2)
+KINDS = {
+    "encoder": (HOTEncoder, HOTConfig, dict(patch=(2, 3)), (2, 6, 9, 1)),
+    "classifier": (HOTClassifier, ClassifierConfig, dict(patch=(2, 3), classes=5), (2, 6, 9, 1)),
+    "flatten": (HOTClassifier, ClassifierConfig, dict(patch=(2, 3), sizes=(6, 9), readout="flatten"),
+                (2, 6, 9, 1)),
+    "forecaster": (HOTForecaster, ForecasterConfig, dict(lookback=12, horizons=(3, 7)), (2, 12, 5)),
+    "forecaster, mean": (HOTForecaster, ForecasterConfig, dict(readout="mean", separate_heads=True),
+                         (2, 12, 5)),
+    "segmenter": (HOTSegmenter, SegmenterConfig, dict(in_channels=3, classes=4), (2, 5, 7, 3)),
+}
+kind = pytest.mark.parametrize("kind", KINDS)
+named = pytest.mark.parametrize("name", list(ATTENTIONS))
+
+
+def make(kind, seed=0, dtype=torch.float32, device=None, **options):
+    torch.manual_seed(seed)
+    model, config, given, shape = KINDS[kind]
+    x = torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(1))
+    return model(config(**{**SMALL, **given, **options}), dtype=dtype, device=device).eval(), x
+
+
+def some(x, kind, seed=3):
+    "A mask for x."
+    shape = x.shape if kind.startswith("forecaster") else x.shape[:-1]
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.6
+
+
+def fill(x, mask, value):
+    return x.masked_fill(~(mask if mask.ndim == x.ndim else mask[..., None]), value)
+
+
+@kind
+@named
+def test_every_attention_by_name_with_masks(kind, name):
+    model, x = make(kind, attention=name)
+    mask = some(x, kind)
+    y = model(x, mask)
+    assert y.isfinite().all()
+    for junk in (float("nan"), float("inf"), 1e30):
+        assert torch.equal(model(fill(x, mask, junk), mask), y)
+    z, maps = model(x, mask, return_maps=True)
+    assert_close(z, y, rtol=1e-4, atol=1e-5)
+    assert len(maps) == 2 and (name == "none") == (not maps[0])
+    model.train()(x, mask).square().mean().backward()
+    silent = [n for n, p in model.named_parameters() if p.grad is None and not n.startswith("heads.")]
+    assert not silent and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+@named
+@pytest.mark.parametrize("order", [1, 2, 3, 4])
+def test_any_number_of_modes(name, order):
+    if name == "spatial" and order == 1:
+        pytest.skip("no mode but the first")
+    torch.manual_seed(0)
+    model = HOTEncoder(HOTConfig(**SMALL, attention=name, patch=(2,) * order)).eval()
+    assert model(torch.randn(2, *(4, 3, 2, 5)[:order], 1)).shape == (2, *(2, 2, 1, 3)[:order], 16)
+
+
+@kind
+@pytest.mark.parametrize("stem", ["linear", "conv"])
+def test_a_larger_frame_changes_nothing(kind, stem):
+    "A sample in a larger frame of padding gives what it gives alone, where the head allows other sizes."
+    if kind in ("flatten", "forecaster"):
+        pytest.skip("the head flattens")
+    model, x = make(kind, stem=stem, dtype=torch.float64, patch=(2, 2), stem_width=5)
+    modes = (1, 2)
+    larger = [n + 4 if a in modes else n for a, n in enumerate(x.shape)]
+    frame = torch.full(larger, float("nan"), dtype=x.dtype)
+    frame[:, :x.shape[1], :x.shape[2]] = x
+    mask = torch.zeros(frame.shape[:3], dtype=torch.bool)
+    mask[:, :x.shape[1], :x.shape[2]] = True
+    y, z = model(x), model(frame, mask)
+    if kind == "forecaster, mean":
+        z = z[..., :x.shape[2]]
+    elif kind != "classifier":
+        z = z[:, :y.shape[1], :y.shape[2]]
+    assert_close(z, y, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in ("multiscale",)])
+@pytest.mark.parametrize("stem", ["linear", "conv"])
+def test_a_causal_encoder_leaks_nothing(name, stem):
+    torch.manual_seed(0)
+    config = HOTConfig(**SMALL, attention=name, patch=(2, 1), causal=(0,), stem=stem, stem_width=5)
+    model, x = HOTEncoder(config).eval(), torch.randn(1, 8, 3, 1)
+    changed = torch.cat([x[:, :4], x[:, 4:] * 3 + 1], 1)
+    assert torch.equal(model(x)[:, :2], model(changed)[:, :2]) or \
+        (model(x)[:, :2] - model(changed)[:, :2]).abs().max() < 1e-5
+    assert not torch.allclose(model(x)[:, 2:], model(changed)[:, 2:])
+
+
+@kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_save_and_load(kind, dtype, tmp_path):
+    model, x = make(kind, attention="full-linear", kernel="prf", positions="learned", position_modes=None,
+                    sizes=(6, 9) if kind == "flatten" else (12, 6), dtype=dtype)
+    model.save(tmp_path)
+    again = load_model(tmp_path)
+    assert type(again) is type(model) and again.config == model.config and not again.training
+    assert torch.equal(again(x), model(x)) and again(x).dtype == dtype
+    for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True):
+        assert a.dtype == b.dtype and torch.equal(a, b)
+    assert next(load_model(tmp_path, dtype=torch.float64).parameters()).dtype == torch.float64
+
+
+def test_loading_says_what_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="config.json"):
+        load_model(tmp_path)
+    model, _ = make("classifier")
+    model.save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model": "classifier", "depht": 3}')
+    with pytest.raises(ValueError, match="config.json: ClassifierConfig: .* 'depht'; did you mean 'depth'"):
+        load_model(tmp_path)
+    model.config.save(tmp_path / "config.json")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="model.safetensors"):
+        load_model(tmp_path)
+
+
+def test_a_pickled_weights_file_is_not_opened(tmp_path):
+    model, _ = make("classifier")
+    model.save(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "model.safetensors")
+    with pytest.raises(Exception, match="(?i)safetensor|header"):
+        load_model(tmp_path)
+
+
+@kind
+def test_compiles_to_one_graph(kind):
+    torch.compiler.reset()
+    model, x = make(kind)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+        mask = some(x, kind)
+        assert_close(compiled(x, mask), model(x, mask), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["axial", "divided", "multiscale", "none", "full-linear"])
+def test_every_attention_compiles_in_a_model(name):
+    torch.compiler.reset()
+    model, x = make("segmenter", attention=name, depth=1, stem="conv")
+    mask = some(x, "segmenter")
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        assert_close(compiled(x, mask), model(x, mask), rtol=1e-4, atol=1e-5)
+
+
+@kind
+def test_exports(kind):
+    model, x = make(kind)
+    for args in [(x,), (x, some(x, kind))]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(model, args)
+        assert_close(program.module()(*args), model(*args), rtol=1e-4, atol=1e-5)
+
+
+@kind
+@named
+def test_autocast(kind, name):
+    model, x = make(kind, attention=name)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = model(x, some(x, kind))
+    want = model(x, some(x, kind))
+    assert (y.float() - want).norm() < 0.1 * want.norm()
+
+
+@kind
+def test_device_and_dtype(kind):
+    model, x = make(kind, device="meta", dtype=torch.float64, positions="learned", sizes=(6, 9),
+                    position_modes=None)
+    assert all(t.device.type == "meta" and t.dtype == torch.float64 for t in model.state_dict().values())
+    assert model(x.to("meta")).device.type == "meta"
+
+
+@kind
+def test_dropout_acts_in_training_only(kind):
+    model, x = make(kind, dropout=0.3, attention_dropout=0.2)
+    assert torch.equal(model(x), model(x))
+    assert not torch.equal(model.train()(x), model(x))
+    assert torch.equal(copy.deepcopy(model).eval()(x), model.eval()(x))
+
+
+@pytest.mark.parametrize("change, message", [
+    (dict(attention="fulll"), "attention is 'fulll'; give one of product"),
+    (dict(positions="rope"), "positions is 'rope'"),
+    (dict(ff="relu"), "ff is 'relu'; give one of gelu, swiglu, none, ndlinear"),
+    (dict(stem="cnn"), "stem is 'cnn'"),
+    (dict(kernel="exp"), "kernel is 'exp'"),
+    (dict(attention_options={"pol": 1}), "there is no setting 'pol'"),
+    (dict(dropout=2.0), "dropout is 2.0; give a number at least 0 and less than 1"),
+    (dict(dropout=float("nan")), "dropout is nan"),
+    (dict(attention_dropout=-0.1), "attention_dropout is -0.1"), (dict(dropout=1), "dropout is 1.0"),
+    (dict(attention="spatial", patch=(2,)), "attention is 'spatial'"),
+    (dict(attention_options={"heads": 2}), "'heads', which the model sets"),
+    (dict(heads=0), "heads is 0; give a whole number at least 1"),
+    (dict(causal=0), "causal is 0; give one or several"),
+    (dict(patch=()), "patch is ()"), (dict(patch=(0, 2)), "patch is (0, 2)"),
+    (dict(stem_norm=1), "stem_norm is 1; give true or false")])
+def test_wrong_settings_name_setting_value_and_what_is_allowed(change, message):
+    with pytest.raises(ValueError) as error:
+        HOTConfig(**{**SMALL, **change})
+    assert str(error.value).startswith("HOTConfig: ") and message in str(error.value)
+
+
+@pytest.mark.parametrize("config", [HOTConfig, ClassifierConfig, SegmenterConfig, ForecasterConfig])
+def test_heads_are_blamed_where_they_do_not_fit(config):
+    with pytest.raises(ValueError, match=f"{config.__name__}: heads is 3, which does not divide dim 16"):
+        config(dim=16, heads=3)
+    with pytest.raises(ValueError, match=f"{config.__name__}: heads is 4, so a head has 3 of 12 features"):
+        config(dim=12, heads=4)
+    with pytest.raises(ValueError, match="heads is 4, so a head has 4 of 16 .* at least 6"):
+        HOTConfig(dim=16, heads=4, patch=(2, 2, 2), attention="full")
+    config(dim=12, heads=4, positions="none")
+
+
+def test_errors_say_what_was_expected_and_what_came():
+    model, x = make("segmenter")
+    with pytest.raises(ValueError, match=r"PatchEmbed: x must be \(\*batch, n1, n2, 3\), but is \(2, 5"):
+        model(x[..., :2])
+    with pytest.raises(ValueError, match=r"mask must be bool.*5, 7.*but is torch.float32"):
+        model(x, torch.ones(2, 5, 7))
+    with pytest.raises(ValueError, match=r"HOTForecaster: x must have time and 1 modes of series"):
+        make("forecaster")[0](torch.zeros(3))
+    with pytest.raises(TypeError, match="hed"):
+        HOTConfig(hed=3)
+
+
+def test_half_precision_sums_do_not_overflow():
+    model, _ = make("forecaster, mean", dtype=torch.float16)
+    assert model(torch.full((1, 2000, 3), 100.0, dtype=torch.float16)).isfinite().all()
+
+
+@pytest.mark.parametrize("wrong", [
+    dict(depth=None), dict(dim=12.5), dict(heads=True), dict(ff_hidden=12.5), dict(ff_hidden=0),
+    dict(lookback=0), dict(horizons=4), dict(horizons=()), dict(horizons=("a",))])
+def test_settings_that_count_are_whole_numbers(wrong):
+    name, = wrong
+    with pytest.raises(ValueError, match=f"ForecasterConfig: {name} is .*whole number"):
+        ForecasterConfig(**wrong)
+
+
+def test_a_subclass_does_not_take_over_the_models_of_its_settings(tmp_path):
+    class Mine(HOTClassifier):
+        "Has the settings of the classifier."
+    config = ClassifierConfig(patch=(2, 2), dim=8, heads=2, depth=1)
+    make_model(config).save(tmp_path)
+    assert type(make_model(config)) is type(load_model(tmp_path)) is HOTClassifier
+    assert type(Mine.load(tmp_path)) is Mine
+    del Mine
+    gc.collect()
+
+
+@pytest.mark.parametrize("config", [None, {}, ModelConfig()], ids=["none", "dict", "base"])
+def test_make_model_says_which_settings_have_a_model(config):
+    with pytest.raises(ValueError, match=r"make_model: no model has settings of the class \w+; .*'classif"):
+        make_model(config)
+
+
+def run(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("kind", ["linear", "ndlinear"])
+def test_a_model_loads_without_an_import_that_registers_it(kind, tmp_path):
+    if kind == "linear":
+        make_model(CONFIGS["linear"](12, (3,))).save(tmp_path)
+    else:
+        make_model(ClassifierConfig(**SMALL, ff="ndlinear")).save(tmp_path)
+    code = f"from hot_nbdev import load_model; print(type(load_model({str(tmp_path)!r})).__name__)"
+    assert run(code).strip() == {"linear": "LinearForecaster", "ndlinear": "HOTClassifier"}[kind]
+
+
+def test_frozen_configurations():
+    config = ClassifierConfig(attention_options={"qk_norm": True, "pool": "rsqrt"})
+    with pytest.raises(AttributeError):
+        config.dim = 3
+    for change in (lambda o: o.update(pool="sum"), lambda o: o.__setitem__("pool", "sum"),
+                   lambda o: o.pop("pool"), lambda o: o.clear(), lambda o: o.setdefault("x", 1),
+                   lambda o: o.__delitem__("pool")):
+        with pytest.raises(TypeError, match="settings do not change"):
+            change(config.attention_options)
+    given = {"pool": "sum"}
+    other = ClassifierConfig(attention_options=given)
+    given["pool"] = "max"                           # the caller's own dictionary is not the configuration's
+    assert other.attention_options == {"pool": "sum"}
+    settings = other.to_dict()
+    settings["attention_options"]["pool"] = "rsqrt" # nor is the one that it hands out
+    assert other.attention_options == {"pool": "sum"}
+    assert copy.deepcopy(config) == config and hash(copy.deepcopy(config)) == hash(config)
+    assert ClassifierConfig(attention_options={}) != other and len({config, copy.copy(config), other}) == 2
+    with pytest.raises(ValueError, match="did you mean 'depth'"):
+        config.replace(dept=2)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_separate_heads_are_all_in_the_output_and_all_train(normalize):
+    model, x = make("forecaster", separate_heads=True, instance_norm=normalize)
+    mask = some(x, "forecaster")
+    found = model.train()(x, mask, horizon="all")
+    assert {h: tuple(y.shape) for h, y in found.items()} == {3: (2, 3, 5), 7: (2, 7, 5)}
+    for h, y in found.items():
+        assert_close(y, model(x, mask, horizon=h))
+    assert_close(model.forecasts(x, mask), found)
+    before = copy.deepcopy(model.heads.state_dict())
+    sum(y.square().mean() for y in found.values()).backward()
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    assert all(not torch.equal(t, before[name]) for name, t in model.heads.state_dict().items())
+    both, maps = model(x, mask, horizon="all", return_maps=True)
+    assert sorted(both) == [3, 7] and len(maps) == 2
+    with pytest.raises(ValueError, match="horizon is 5, but the heads are for .3, 7.; give one of these, or"):
+        model(x, horizon=5)
+    with pytest.raises(ValueError, match="horizon is 'some'"):
+        model(x, horizon="some")
+
+
+def test_a_horizon_stands_once():
+    with pytest.raises(ValueError, match="ForecasterConfig: horizons is .3, 3.; .*each once"):
+        ForecasterConfig(horizons=(3, 3))
+
+
+def rows():
+    "Every distinct column `model` of the tables."
+    files = [ROOT / "results" / f"{name}.csv" for name in ("classify", "forecast", "segment")]
+    return sorted({row["model"] for path in files
+                   for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())})
+
+
+@pytest.mark.parametrize("text", rows(), ids=lambda text: f"{json.loads(text)['model']}-{hash(text) % 10**8}")
+def test_old_rows_make_a_configuration_and_a_model(text):
+    settings = json.loads(text)
+    config = ModelConfig.from_dict(settings)
+    again = ModelConfig.from_dict(json.loads(str(config)))
+    assert again == config and again.to_dict()["model"] == settings["model"]
+    former = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}
+    for key, value in settings.items():
+        if key != "model":
+            assert json.loads(json.dumps(getattr(config, former.get(key, key)))) == value, key
+    if settings["model"] == "resnet":
+        pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
+    model = make_model(config, device="meta")
+    assert sum(p.numel() for p in model.parameters()) > 0
+
+
+@pytest.mark.parametrize("attention, former, name, value", [
+    ("axial", "modes", "groups", [[0, 1]]), ("divided", "modes", "groups", [1, 0]),
+    ("multiscale", "pool", "windows", "learned")])
+def test_former_names_of_options_are_read(attention, former, name, value):
+    if "groups" not in signature(ATTENTIONS["axial"]).parameters:
+        pytest.skip("the attentions still have the former names")
+    settings = {"model": "encoder", "attention": attention, "attention_options": {former: value}, **SMALL}
+    config = ModelConfig.from_dict(settings)
+    assert json.loads(json.dumps(config.attention_options)) == {name: value}
+    with pytest.raises(ValueError, match=f"'{former}' is the former name of '{name}', and both are given"):
+        ModelConfig.from_dict({**settings, "attention_options": {former: value, name: value}})
+
+
+def test_the_product_keeps_its_pooling():
+    "`pool` is the pooling of queries and keys there, and no former name."
+    config = ModelConfig.from_dict({"model": "encoder", "attention_options": {"pool": "sum"}})
+    assert config.attention_options == {"pool": "sum"}
+
+
+DEEP = "[" * 300 + "]" * 300
+DAMAGE = {
+    "unknown": (lambda s: {**s, "colour": 3}, "ClassifierConfig: there is no setting 'colour'"),
+    "missing": (lambda s: {k: v for k, v in s.items() if k != "heads"}, "'heads' is missing"),
+    "kind": (lambda s: {**s, "model": "forest"}, "model is 'forest'; known are"),
+    "kind, list": (lambda s: {**s, "model": ["classifier"]}, r"model is \['classifier'\]"),
+    "no kind": (lambda s: {k: v for k, v in s.items() if k != "model"}, "model is 'model'"),
+    "value": (lambda s: {**s, "dim": "wide"}, "dim is 'wide'; give a whole number"),
+    "not there": (lambda s: {**s, "attention": "nearest"}, "attention is 'nearest'"),
+    "nested": (lambda s: {**s, "patch": json.loads(DEEP)}, "patch is nested more than 16 deep"),
+    "nested options": (lambda s: {**s, "attention_options": {"pool": json.loads(DEEP)}}, "options is nested"),
+    "bad option": (lambda s: {**s, "attention_options": {"pool": "max"}}, "of it: KroneckerAttention: pool"),
+    "too large": (lambda s: {**s, "dim": 2 ** 70, "heads": 2}, "no model can be made of it"),
+}
+
+
+def one_line(error, path):
+    text = str(error.value)
+    assert "\n" not in text and str(path) in text, text
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_settings_are_one_line_that_names_the_file(damage, tmp_path):
+    model, _ = make("classifier")
+    model.save(tmp_path)
+    change, message = DAMAGE[damage]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(ValueError, match=message) as error:
+        load_model(tmp_path)
+    one_line(error, path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "[" * 100_000, '{"a":' * 100_000, "\xff"])
+def test_what_is_no_json_is_one_line_that_names_the_file(text, tmp_path):
+    model, _ = make("classifier")
+    model.save(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ValueError) as error:
+        load_model(tmp_path)
+    one_line(error, path)
+
+
+@pytest.mark.parametrize("cut", [0, 4, 100, -4, -1])
+def test_damaged_weights_are_one_line_that_names_the_file(cut, tmp_path):
+    model, _ = make("classifier")
+    model.save(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ValueError, match="cannot be read") as error:
+        load_model(tmp_path)
+    one_line(error, path)
+
+
+@pytest.mark.parametrize("change, message", [
+    (dict(classes=7), "head.weight is .5, 16., but .7, 16. is expected"),
+    (dict(depth=3), "encoder.blocks.2.* is missing"),
+    (dict(depth=1), "encoder.blocks.1.* is not expected"), (dict(dim=2 ** 24, heads=2), "is expected")])
+def test_weights_of_another_model_are_refused_before_memory_is_taken(change, message, tmp_path):
+    model, _ = make("classifier")
+    model.save(tmp_path)
+    model.config.replace(**change).save(tmp_path / "config.json")
+    with pytest.raises(ValueError, match=f"does not fit config.json beside it: .*{message}") as error:
+        load_model(tmp_path)
+    one_line(error, tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("fails", ["weights", "settings"])
+def test_a_save_that_fails_leaves_the_model_that_was_there(fails, tmp_path, monkeypatch):
+    model, _ = make("classifier")
+    model.save(tmp_path)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    other, _ = make("classifier", seed=1, depth=1)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+    if fails == "weights":
+        monkeypatch.setattr("safetensors.torch.save_file", full)
+    else:
+        monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        other.save(tmp_path)
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+
+
+class OwnConfig(ModelConfig):
+    "Without a setting of its own."
+
+
+class Own(Model):
+    config_class = OwnConfig
+
+
+def test_registering_says_what_does_not_belong_together():
+    with pytest.raises(ValueError, match="config_class of HOTClassifier is ClassifierConfig, not OwnConfig"):
+        register_model(OwnConfig, HOTClassifier)
+    with pytest.raises(ValueError, match="make_model: no model has settings of the class OwnConfig"):
+        make_model(OwnConfig())
+    register_model(OwnConfig, Own)
+    try:
+        assert type(Own(OwnConfig())) is Own and MODELS["own"] is Own
+        with pytest.raises(ValueError, match="'encoder' is taken by hot_nbdev.model_config:HOTConfig"):
+            register_model("elsewhere:EncoderConfig", "elsewhere:Encoder")
+    finally:
+        del MODELS["own"], CONFIGS["own"]
+
+
+def test_a_stem_of_ones_own_in_a_saved_model(tmp_path):
+    from hot_nbdev.patches import STEMS, register_stem
+    register_stem("deep", lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
+        nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh()))
+    try:
+        model, x = make("classifier", stem="deep")
+        model.save(tmp_path)
+        assert torch.equal(load_model(tmp_path)(x), model(x))
+    finally:
+        del STEMS["deep"]
+
+
+def test_sharing_by_a_mixin_keeps_working(tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+
+    class Shared(HOTClassifier, hub.PyTorchModelHubMixin):
+        "A classifier that can be put on a hub."
+    config = ClassifierConfig(**SMALL, patch=(2, 3), classes=5, attention_options={"qk_norm": True})
+    torch.manual_seed(0)
+    model, x = Shared(config).eval(), torch.randn(2, 6, 9, 1)
+    model.save_pretrained(tmp_path)
+    again = Shared.from_pretrained(tmp_path).eval()
+    assert again.config == config and torch.equal(again(x), model(x))
+    assert type(make_model(config)) is HOTClassifier            # the subclass takes nothing over

@@ -1,0 +1,180 @@
+"""Patches and stems: masks, causal modes, larger frames, padding, stems of one's own."""
+import itertools
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from hot_nbdev.patches import (
+    STEMS,
+    ConvStem,
+    PatchEmbed,
+    check_input,
+    kernel_widths,
+    pad_to_patches,
+    patch_mask,
+    patchify,
+    register_stem,
+    stem_padding,
+    strides,
+    unpatchify,
+)
+
+PATCHES = [(3,), (4, 1), (2, 3), (1, 3, 2), (2, 1, 2, 2), (6, 4)]
+KINDS = {"linear": dict(), "conv": dict(stem="conv"), "conv, wide":
+         dict(stem="conv", width=5, act="relu", norm=True)}
+patches = pytest.mark.parametrize("patch", PATCHES, ids=str)
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def make(kind, patch, dtype=torch.float64, **options):
+    torch.manual_seed(0)
+    embed = PatchEmbed(2, 6, patch, **{**KINDS[kind], **options}, dtype=dtype)
+    x = torch.randn(3, *(2 * p + 1 for p in patch), 2, dtype=dtype)
+    return embed, x, torch.rand(x.shape[:-1]) < 0.7
+
+
+@patches
+def test_patches_come_apart_and_together(patch):
+    x = torch.randn(2, 3, *(n * p for n, p in zip(itertools.cycle((2, 1, 3)), patch, strict=False)), 4)
+    assert torch.equal(unpatchify(patchify(x, patch), patch), x)
+    short = x[(slice(None), slice(None), *(slice(0, max(n - 1, 1)) for n in x.shape[2:-1]))]
+    filled = pad_to_patches(short, patch)
+    assert all(n % p == 0 for n, p in zip(filled.shape[2:-1], patch, strict=True))
+    assert filled.sum().isclose(short.sum(), atol=1e-4)
+    assert pad_to_patches(x, patch) is x
+
+
+@patches
+def test_a_patch_takes_part_if_one_of_its_positions_does(patch):
+    mask = torch.rand(2, *(2 * p + 1 for p in patch), generator=torch.Generator().manual_seed(0)) < 0.2
+    cells = patchify(pad_to_patches(mask[..., None].float(), patch), patch).sum((-1, -2))
+    assert torch.equal(patch_mask(mask, patch), cells > 0)
+
+
+@patches
+@kinds
+def test_what_is_masked_has_no_say_and_a_larger_frame_changes_nothing(patch, kind):
+    if kind != "linear" and sum(p > 1 for p in patch) > 3:
+        pytest.skip("PyTorch convolves three modes at most")
+    embed, x, mask = make(kind, patch)
+    tokens = embed(x, mask)
+    for junk in (float("nan"), float("inf"), 1e30):
+        assert torch.equal(embed(x.masked_fill(~mask[..., None], junk), mask), tokens)
+    sizes = [n + 2 * p for n, p in zip(x.shape[1:-1], patch, strict=True)]
+    frame = torch.full((3, *sizes, 2), float("nan"), dtype=x.dtype)
+    larger = torch.zeros(frame.shape[:-1], dtype=torch.bool)
+    inside = (slice(None), *(slice(0, n) for n in x.shape[1:-1]))
+    frame[inside], larger[inside] = x, mask
+    kept = patch_mask(mask, patch)
+    grid = (slice(None), *(slice(0, n) for n in kept.shape[1:]))
+    assert_close(embed(frame, larger)[grid][kept], tokens[kept])
+
+
+@pytest.mark.parametrize("patch", [(4, 1), (2, 3), (6, 4), (3,)], ids=str)
+def test_a_causal_stem_sees_no_later_patch(patch):
+    for width in (3, 5):
+        embed, x, _ = make("conv", patch, causal=(0,), width=width)
+        changed = x.clone()
+        changed[:, patch[0]:] += 1
+        assert torch.equal(embed(x)[:, :1], embed(changed)[:, :1])
+    around = make("conv", patch, width=5)[0]        # with three, the extra position lies before in any case
+    assert not torch.equal(around(x)[:, :1], around(changed)[:, :1])
+
+
+def test_a_negative_causal_mode_is_that_mode():
+    one, x, _ = make("conv", (2, 3), causal=(1,))
+    other, _, _ = make("conv", (2, 3), causal=(-1,))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one(x), other(x)) and one.proj.pads == other.proj.pads
+
+
+def test_padding_is_what_gives_one_output_for_each_stride():
+    for w, s, causal in itertools.product(range(1, 8), range(1, 5), (False, True)):
+        if w >= s:
+            (before, behind), = stem_padding([w], [s], [causal])
+            x = nn.functional.pad(torch.ones(1, 1, 3 * s), (before, behind))
+            assert nn.functional.conv1d(x, torch.ones(1, 1, w), stride=s).shape[-1] == 3
+            assert before - behind == (w - s if causal else (w - s) % 2)
+    assert kernel_widths((1, 2, 5), 3) == [1, 3, 5]
+    assert strides((8, 6, 1)) == [(2, 2, 1), (2, 3, 1), (2, 1, 1)]
+
+
+@kinds
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_batch_axes_empty_batches_precision(kind, dtype):
+    embed, x, mask = make(kind, (2, 3), dtype)
+    near = dict(rtol=0.05, atol=0.05) if dtype == torch.bfloat16 else {}
+    assert embed(x).dtype == dtype
+    assert_close(embed(x[0]), embed(x)[0], **near)
+    assert_close(embed(x.expand(2, *x.shape), mask)[1], embed(x, mask), **near)
+    assert embed(x[:0]).shape == (0, *embed(x).shape[1:])
+
+
+@pytest.mark.parametrize("kind", ["conv, wide"])
+def test_compiles_and_exports(kind):
+    torch.compiler.reset()
+    embed, x, mask = make(kind, (2, 3), torch.float32)
+    for args in [(x,), (x, mask)]:
+        assert_close(torch.compile(embed, fullgraph=True, backend="aot_eager")(*args), embed(*args))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert_close(torch.export.export(embed, args).module()(*args), embed(*args))
+
+
+@kinds
+def test_names_of_weights_stay_as_saved_models_have_them(kind):
+    names = [n for n in make(kind, (4, 4))[0].state_dict() if n.startswith("proj")]
+    layers = ["proj"] if kind == "linear" else ["proj.layers.0", "proj.layers.1"]
+    assert names == [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
+
+
+def test_a_stem_of_ones_own():
+    class Whole(nn.Module):
+        whole = True
+        def __init__(self, in_channels, dim, patch, **_):
+            super().__init__()
+            self.patch, self.seen = patch, []
+        def forward(self, x, mask):
+            self.seen.append(mask)
+            return patchify(pad_to_patches(x, self.patch), self.patch).mean(-2)
+    register_stem("whole", Whole)
+    try:
+        embed, mask = PatchEmbed(3, 3, (2, 2), "whole"), torch.ones(4, 4, dtype=torch.bool)
+        assert embed(torch.ones(4, 4, 3), mask).shape == (2, 2, 3)
+        assert torch.equal(embed.proj.seen[0], mask)
+        with pytest.raises(ValueError, match="stem 'whole' is taken by"):
+            register_stem("whole", ConvStem)
+    finally:
+        del STEMS["whole"]
+
+
+@pytest.mark.parametrize("wrong, message", [
+    (dict(stem="linar"), r"PatchEmbed: stem is 'linar'; choose one of \('linear', 'conv'\)"),
+    (dict(act="tanh"), "PatchEmbed: act is 'tanh'"),
+    (dict(patch=()), "patch is ()"), (dict(patch=(0, 2)), "patch is .0, 2."),
+    (dict(patch=(1, 1), stem="conv"), "stem='conv' needs between one and three modes"),
+    (dict(patch=(2, 2, 2, 2), stem="conv"), "but patch is .2, 2, 2, 2.; choose stem='linear'")])
+def test_wrong_settings_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        PatchEmbed(**{**dict(in_channels=1, dim=8, patch=(2, 2)), **wrong})
+    with pytest.raises(TypeError, match="kernl"):
+        PatchEmbed(1, 8, (2, 2), kernl=3)
+
+
+def test_errors_say_what_was_expected_and_what_came():
+    x = torch.zeros(2, 4, 4, 3)
+    for bad, mask, message in [
+            (x[..., :2], None, r"x must be \(\*batch, n1, n2, 3\), but is \(2, 4, 4, 2\)"),
+            (x[:, :, :0], None, "mode 1 of x, .* is empty"),
+            (x, torch.ones(2, 4, 4), r"mask must be bool, \(\*batch, 4, 4\), but is torch.float32"),
+            (x, torch.ones(2, 4, 5, dtype=torch.bool), r"mask must be bool, .* but is .*\(2, 4, 5\)"),
+            (x, torch.ones(3, 4, 4, dtype=torch.bool), "its batch axes do not fit x")]:
+        with pytest.raises(ValueError, match=message):
+            check_input("Layer", bad, mask, 2, 3)
+    with pytest.raises(ValueError, match="patchify: mode 1 has size 4, which is no multiple of 3"):
+        patchify(x, (2, 3))
+    with pytest.raises(ValueError, match="unpatchify: y must be"):
+        unpatchify(x, (3, 2))
