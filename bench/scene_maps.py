@@ -34,7 +34,7 @@ def segment(model, x, size):
     for i in starts(H, size):
         for j in starts(W, size):
             y = model(x[None, ..., i:i + size, j:j + size, :])
-            labels[i:i + size, j:j + size] = fewer_modes(y, labels[None])[0].argmax(-1)
+            labels[i:i + size, j:j + size] = mean_scores(y, labels[None])[0].argmax(-1)
     return labels.numpy().astype(np.uint8)
 
 
