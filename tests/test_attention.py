@@ -49,7 +49,8 @@ def test_the_number_of_modes_has_no_default(kind):
 @pytest.mark.parametrize("setting, says", [
     (dict(heads=0), "heads is 0, but must be a whole number of at least 1"),
     (dict(heads=-2), "heads is -2"), (dict(heads=2.0), "heads is 2.0"),
-    (dict(heads=3), "choose heads that divide dim"), (dict(dim=0), "dim is 0"), (dict(order=0), "order is 0"), (dict(order=True), "order is True"),
+    (dict(heads=3), "choose heads that divide dim"), (dict(dim=0), "dim is 0"),
+    (dict(order=0), "order is 0"), (dict(order=True), "order is True"),
     (dict(causal=0), r"write causal=\(0,\)"), (dict(causal=True), r"write causal=\(1,\)"),
     (dict(causal=(2,)), "causal mode 2 is out of range for 2 modes"),
     (dict(causal=("a",)), "causal mode 'a'"), (dict(dropout=-0.1), "dropout is -0.1"),
@@ -86,7 +87,7 @@ def test_what_is_no_kernel_is_refused(wrong):
 
 @kinds
 def test_repr_shows_every_setting(kind):
-    "Each argument of the constructor but device and dtype, by name and value; those of the stages in the stages."
+    "Each argument of the constructor but device and dtype, by name and value; of stages, in the stages."
     import inspect
     options = dict(causal=(1,))
     if kind is not NoAttention:
@@ -120,7 +121,7 @@ def test_hooks_see_every_submodule(kind, kernel):
 def test_a_row_that_may_see_nothing_is_zero():
     q, k, v = (tensor(2, 1, 6, 4, seed=s) for s in range(3))
     keys = torch.zeros(2, 3, 2, dtype=torch.bool)
-    keys[0, 1:] = True                      # the first slice of a causal mode sees nothing; the second sample neither
+    keys[0, 1:] = True              # the first slice of a causal mode sees nothing; the second sample neither
     for kernel in (None, as_features(torch.exp)):
         allowed = Allowed((3, 2), keys, (0,), query_sizes=(3, 2))
         y, maps = attend(q, k, v, allowed, kernel)
@@ -146,7 +147,8 @@ def test_queries_may_stand_on_a_grid_of_their_own(causal, kernel):
 def test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel():
     x = tensor(4, 2, DIM)
     broken = torch.cat([x[:2], x[2:] * float("nan")])
-    softmax, linear = (FullAttention(DIM, HEADS, 2, causal=(0,), kernel=f).double() for f in (None, torch.exp))
+    softmax = FullAttention(DIM, HEADS, 2, causal=(0,)).double()
+    linear = FullAttention(DIM, HEADS, 2, causal=(0,), kernel=torch.exp).double()
     assert torch.equal(linear(broken)[:2], linear(x)[:2])
     assert torch.equal(softmax(torch.cat([x[:2], x[2:] * 1e30]))[:2], softmax(x)[:2])
 
