@@ -17,20 +17,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hot_nbdev.attention import (
-    Cost,
     FeatureFunction,
     as_features,
-    check_attention,
-    check_sizes,
     feature_pair,
     full_precision,
     kernel_map,
+    softmax_map,
+)
+from hot_nbdev.layer import (
+    Cost,
+    check_attention,
+    check_sizes,
     merge_batch,
     merge_heads,
     projection_cost,
     restore_batch,
     show_settings,
-    softmax_map,
     split_heads,
 )
 from .pooling import POOLINGS, pooling_additions, pooling_factors, slice_means

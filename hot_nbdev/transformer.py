@@ -244,16 +244,7 @@ class Block(nn.Module):
         return (x, maps) if return_maps else x
 
 # %% ../nbs/10_transformer.ipynb #0ddc431d
-from hot_nbdev.attention import (
-    AxialAttention,
-    DividedAttention,
-    MultiscaleAttention,
-    NoAttention,
-    pad_to_patches,
-    patch_mask,
-    patchify,
-    unpatchify,
-)
+from .attention import pad_to_patches, patch_mask, patchify, unpatchify
 
 # %% ../nbs/10_transformer.ipynb #70b9cd90
 def make_kernel(
@@ -295,7 +286,7 @@ def make_attention(
     if name == "full-linear" and options.get("kernel") is None:
         options["kernel"] = make_kernel("prf", dim // heads, device=options.get("device"), dtype=options.get("dtype"))
     if name in _ALONG:
-        options["modes"] = _ALONG[name](order)
+        options["groups"] = _ALONG[name](order)
     kinds = {"hot1": KroneckerAttention.hot1, "hot2": KroneckerAttention.hot2, "full": FullAttention,
              "full-linear": FullAttention, "divided": DividedAttention, "axial": AxialAttention,
              "multiscale": MultiscaleAttention, "none": NoAttention}
