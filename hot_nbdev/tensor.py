@@ -130,13 +130,13 @@ def _batched_product(
 ) -> Tensor:     # like `x`, with size d at `mode`
     "A matrix for each element of the batch: repeated over the modes before `mode`, or the mode put in front."
     lead, before, (n, *after) = x.shape[:batch], x.shape[batch:mode], x.shape[mode:]
-    many, left, right, d = prod(lead), prod(before), prod(after), A.shape[-2]
-    A = A.expand(*lead, d, n)
-    if mode == batch or right >= 4 * d:
-        repeated = A.unsqueeze(batch).expand(*lead, left, d, n).reshape(many * left, d, n)
-        return torch.bmm(repeated, x.reshape(many * left, n, right)).reshape(*lead, *before, d, *after)
-    front = x.movedim(mode, batch).reshape(many, n, left * right)
-    return torch.bmm(A.reshape(many, d, n), front).reshape(*lead, d, *before, *after).movedim(batch, mode)
+    left, right, d = prod(before), prod(after), A.shape[-2]
+    if mode > batch and right < 4 * d:
+        front = x.movedim(mode, batch)                                  # (*batch, n, …)
+        return (A @ front.flatten(batch + 1)).reshape(*lead, d, *before, *after).movedim(batch, mode)
+    A = A if mode == batch else A.unsqueeze(batch)                      # repeated by the product
+    y = A @ x.reshape(*lead, *([] if mode == batch else [left]), n, right)
+    return y.reshape(*lead, *before, d, *after)
 
 # %% ../nbs/01_tensor.ipynb #f4e5ab64
 def mode_product(
