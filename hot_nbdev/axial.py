@@ -20,10 +20,6 @@ from hot_nbdev.attention import (
     attend,
     attend_cost,
     attention_map,
-    pad_to_patches,
-    patch_mask,
-    patchify,
-    unpatchify,
 )
 from hot_nbdev.layer import (
     AttentionLayer,
@@ -39,6 +35,7 @@ from hot_nbdev.layer import (
     split_heads,
     square_layers,
 )
+from .patches import pad_to_patches, patch_mask, patchify, unpatchify
 
 # %% ../nbs/axial.ipynb #eaf94adc
 def check_groups(
