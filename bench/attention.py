@@ -19,9 +19,9 @@ from timing import calls, decimals, in_turns, options, over, progress, spread, w
 from torch import nn
 
 from hot_nbdev.attention import FullAttention
-from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.axial import AxialAttention
 from hot_nbdev.cost import attention_cost, peak_memory
+from hot_nbdev.kronecker_attention import KroneckerAttention
 
 SHAPES = [  # batch, sizes, dim
     (8, (7, 7, 7), 128), (2, (14, 14, 14), 128), (1, (28, 28, 28), 64),

@@ -25,11 +25,11 @@ import torch
 from hot_nbdev.data import forecast_data
 from hot_nbdev.kronecker import kron
 from hot_nbdev.maps import map_rows
+from hot_nbdev.model_config import ForecasterConfig
+from hot_nbdev.models import HOTForecaster
 from hot_nbdev.runs import Checkpoints
 from hot_nbdev.tasks import Forecasting
 from hot_nbdev.training import TrainConfig, fit
-from hot_nbdev.model_config import ForecasterConfig
-from hot_nbdev.models import HOTForecaster
 
 RESULTS = Path(__file__).parents[1] / "results"
 EVERY, WINDOWS, LOOKBACK = 40, 8, 96

@@ -32,10 +32,10 @@ from torch import nn
 
 from hot_nbdev.adapters import add_adapters
 from hot_nbdev.attention import FullAttention
-from hot_nbdev.replacing import replace_linear
-from hot_nbdev.results import append_row, read_rows
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import HOTClassifier
+from hot_nbdev.replacing import replace_linear
+from hot_nbdev.results import append_row, read_rows
 from hot_nbdev.transformer import Block, FeedForward
 
 LRS = (3e-3, 1e-2, 3e-2)

@@ -14,8 +14,8 @@ import torch
 
 from hot_nbdev.data import forecast_data
 from hot_nbdev.linear import LinearConfig, least_squares, simple_forecaster
-from hot_nbdev.tasks import Forecasting
 from hot_nbdev.results import library_commit
+from hot_nbdev.tasks import Forecasting
 from hot_nbdev.training import evaluate
 
 OUT = Path(__file__).parents[1] / "results" / "simple_forecasts.csv"

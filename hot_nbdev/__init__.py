@@ -37,11 +37,10 @@ __all__ = [
 # %% ../nbs/toplevel.ipynb #toptc1
 if TYPE_CHECKING:
     from hot_nbdev.adapters import add_adapters
-    from hot_nbdev.replacing import replace_linear
     from hot_nbdev.attention import FullAttention
     from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
-    from hot_nbdev.kronecker_attention import KroneckerAttention
     from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
+    from hot_nbdev.kronecker_attention import KroneckerAttention
     from hot_nbdev.model_config import (
         ClassifierConfig,
         ForecasterConfig,
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
     from hot_nbdev.ndlinear import NdLinear
     from hot_nbdev.patches import PatchEmbed, register_stem
     from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
+    from hot_nbdev.replacing import replace_linear
     from hot_nbdev.training import TrainConfig, evaluate, fit
     from hot_nbdev.transformer import (
         Block,

@@ -19,17 +19,12 @@ from torch import Tensor, nn
 from .ndlinear import NdLinear
 from hot_nbdev.replacing import (
     FlatNdLinear,
-    NdFeedForward,
     is_adapter,
     linear_layers,
     put_layer,
     select_layers,
     split_features,
 )
-from .transformer import FEED_FORWARDS
-
-# %% ../nbs/15_adapters.ipynb #602a40a5
-FEED_FORWARDS["ndlinear"] = NdFeedForward
 
 # %% ../nbs/15_adapters.ipynb #ad-merging
 class _Merging(nn.Module):

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from .attention import Allowed, as_features, attend, attend_cost, attention_map
-from .patches import pad_to_patches, patch_mask, patchify, unpatchify
 from hot_nbdev.layer import (
     AttentionLayer,
     Cost,
@@ -30,6 +29,7 @@ from hot_nbdev.layer import (
     split_heads,
     square_layers,
 )
+from .patches import pad_to_patches, patch_mask, patchify, unpatchify
 
 # %% ../nbs/axial.ipynb #eaf94adc
 def check_groups(

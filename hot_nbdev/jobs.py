@@ -18,6 +18,7 @@ import torch
 
 from .config import Config, check_names, option, parse_pairs
 from .data import forecast_data, scene_data, volume_data
+from .devices import make_accelerator
 from .files import file_md5
 from .model_config import FORMER_NAMES, ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
@@ -27,7 +28,6 @@ from .runs import content
 from .scenes import SCENES
 from .series import SERIES
 from .tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
-from .devices import make_accelerator
 from .training import TrainConfig, evaluate, fit
 from .volumes import random_flips
 

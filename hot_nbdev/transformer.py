@@ -70,7 +70,7 @@ def _no_feed_forward(dim, hidden=None, **options) -> None:
 register_feed_forward("gelu", partial(FeedForward, kind="gelu"))
 register_feed_forward("swiglu", partial(FeedForward, kind="swiglu"))
 register_feed_forward("none", _no_feed_forward)
-register_feed_forward("ndlinear", "hot_nbdev.adapters:NdFeedForward")
+register_feed_forward("ndlinear", "hot_nbdev.replacing:NdFeedForward")
 
 # %% ../nbs/10_transformer.ipynb #a308551d
 class Block(nn.Module):

@@ -22,10 +22,10 @@ from hot_nbdev.adapters import (
     unmerge,
     use_adapters,
 )
-from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.replacing import FlatNdLinear, NdFeedForward, nearest_square, replace_linear, split_features
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import HOTClassifier
+from hot_nbdev.ndlinear import NdLinear
+from hot_nbdev.replacing import FlatNdLinear, NdFeedForward, nearest_square, replace_linear, split_features
 
 F64 = torch.float64
 kinds = pytest.mark.parametrize("kind", ADAPTERS)

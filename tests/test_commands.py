@@ -16,7 +16,16 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
 
 from hot_nbdev import commands, jobs, runs  # noqa: E402
-from hot_nbdev.commands import as_flags, check_packages, hot_classify, hot_forecast, hot_predict, hot_reproduce, hot_segment, say  # noqa: E402
+from hot_nbdev.commands import (  # noqa: E402
+    as_flags,
+    check_packages,
+    hot_classify,
+    hot_forecast,
+    hot_predict,
+    hot_reproduce,
+    hot_segment,
+    say,
+)
 from hot_nbdev.jobs import JOBS, config_for  # noqa: E402
 from hot_nbdev.models import make_model  # noqa: E402
 from hot_nbdev.results import append_row, read_rows  # noqa: E402

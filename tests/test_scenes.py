@@ -11,6 +11,8 @@ from chapters import ROOT
 from official import official
 
 from hot_nbdev.data import scene_data
+from hot_nbdev.model_config import SegmenterConfig
+from hot_nbdev.models import HOTSegmenter
 from hot_nbdev.scenes import (
     SCENES,
     check_scene,
@@ -20,8 +22,6 @@ from hot_nbdev.scenes import (
 )
 from hot_nbdev.tasks import Segmentation
 from hot_nbdev.training import evaluate
-from hot_nbdev.model_config import SegmenterConfig
-from hot_nbdev.models import HOTSegmenter
 
 
 @pytest.mark.parametrize("H, W, block, gap", [

@@ -8,7 +8,8 @@ from torch import nn
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
 from hot_nbdev.devices import make_accelerator  # noqa: E402
-from hot_nbdev.models import ForecasterConfig, HOTForecaster  # noqa: E402
+from hot_nbdev.model_config import ForecasterConfig
+from hot_nbdev.models import HOTForecaster
 from hot_nbdev.parts import Tensors  # noqa: E402
 from hot_nbdev.tasks import (  # noqa: E402
     TASKS,

@@ -17,28 +17,15 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
-from hot_nbdev.models import (  # noqa: E402
-    ClassifierConfig,
-    ForecasterConfig,
-    HOTClassifier,
-    HOTForecaster,
-    HOTSegmenter,
-    SegmenterConfig,
-    load_model,
-)
+from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
+from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
 from hot_nbdev.results import Table, append_row, read_rows, row, setting, summarize  # noqa: E402
-from hot_nbdev.runs import run_lock  # noqa: E402
-from hot_nbdev.tasks import Classification, Forecasting, Segmentation  # noqa: E402
-from hot_nbdev.training import (  # noqa: E402
-    Average,
+from hot_nbdev.runs import (
     Checkpoints,
-    TrainConfig,
-    batches,
-    evaluate,
-    fit,
-    schedule,
-    shares,
+    run_lock,  # noqa: E402
 )
+from hot_nbdev.tasks import Classification, Forecasting, Segmentation  # noqa: E402
+from hot_nbdev.training import Average, TrainConfig, batches, evaluate, fit, schedule, shares
 
 
 class Pairs:
