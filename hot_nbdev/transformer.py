@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import FullAttention
+from .axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from .kernels import ElementwiseFeatures, PositiveRandomFeatures
 from .kronecker_attention import KroneckerAttention
 from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
