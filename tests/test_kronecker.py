@@ -1,0 +1,64 @@
+"""Kronecker products and sums against torch.kron, formed and applied."""
+from functools import reduce
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layers import tensor
+from torch.testing import assert_close
+
+from hot_nbdev.kronecker import kron, kron_apply, kron_sum, kron_sum_apply
+
+sizes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+
+
+def eye(n):
+    return torch.eye(n, dtype=torch.float64)
+
+
+@given(sizes, st.data())
+@settings(deadline=None)
+def test_product_is_torch_kron_in_this_order_of_factors(sizes, data):
+    mats = [tensor(data.draw(st.integers(1, 3)), n, seed=i) for i, n in enumerate(sizes)]
+    assert_close(kron(*mats), reduce(torch.kron, mats))
+
+
+@given(sizes)
+@settings(deadline=None)
+def test_sum_is_one_factor_at_a_time_among_identities(sizes):
+    mats = [tensor(n, n, seed=i) for i, n in enumerate(sizes)]
+    want = sum(reduce(torch.kron, [A if i == m else eye(B.shape[0]) for i, B in enumerate(mats)])
+               for m, A in enumerate(mats))
+    assert_close(kron_sum(*mats), want)
+
+
+@given(sizes, st.sampled_from([(), (2,), (2, 3)]), st.booleans(), st.booleans(), st.data())
+@settings(deadline=None)
+def test_applying_equals_the_formed_matrix(sizes, batch, own, transpose, data):
+    lead, x = batch if own else (), tensor(*batch, *sizes, 5)
+    rows = [data.draw(st.integers(1, 4)) for _ in sizes]
+    mats = [tensor(*lead, *((n, r) if transpose else (r, n)), seed=i)
+            for i, (n, r) in enumerate(zip(sizes, rows, strict=True))]
+    K = kron(*mats).mT if transpose else kron(*mats)
+    assert_close(kron_apply(mats, x, transpose).flatten(-len(sizes) - 1, -2), K @ x.flatten(-len(sizes) - 1, -2))
+    square = [tensor(*lead, n, n, seed=i) for i, n in enumerate(sizes)]
+    K = kron_sum(*square).mT if transpose else kron_sum(*square)
+    y = kron_sum_apply(square, x, transpose)
+    assert_close(y.flatten(-len(sizes) - 1, -2), K @ x.flatten(-len(sizes) - 1, -2))
+
+
+def test_factors_and_tensor_broadcast_their_batches():
+    A, B, x = tensor(3, 2, 4), tensor(2, 5, seed=2), tensor(7, 1, 4, 5, 6)
+    y = kron_apply([A, B], x)
+    assert y.shape == (7, 3, 2, 2, 6)
+    assert_close(y[4, 1], kron_apply([A[1], B], x[4, 0]))
+
+
+def test_errors_say_what_would_fit():
+    with pytest.raises(ValueError, match="try transpose=True"):
+        kron_apply([torch.ones(4, 2)], torch.ones(4, 3))
+    with pytest.raises(ValueError, match="a square matrix is needed"):
+        kron_sum_apply([torch.ones(4, 2)], torch.ones(2, 3))
+    with pytest.raises(ValueError, match="does not broadcast"):
+        kron_apply([torch.ones(3, 2, 2)], torch.ones(2, 2, 1))
