@@ -141,7 +141,7 @@ def _multiply_adds(model: nn.Module, sample: Tensor) -> int | None:
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None
 
-
+# %% ../nbs/results.ipynb #5041690a
 def _metrics(best: dict, test: dict) -> dict:
     "Columns of numbers: val_… of the best epoch, test_…."
     skip = ("train_loss", "gradient_norm", "rate", "seconds")
@@ -157,7 +157,7 @@ def _place(device: torch.device) -> dict:
             **{name: version(name).split("+")[0] for name in ("torch", "accelerate", "hot_nbdev")},
             "commit": library_commit()}
 
-# %% ../nbs/results.ipynb #1d13c555
+# %% ../nbs/results.ipynb #6fc16c18
 def row(
     task,                       # a `Task`
     data: str,                  # name of the data
@@ -179,7 +179,7 @@ def row(
             "seconds": round(result.seconds, 1), "peak_mb": round(_peak_mb(device), 1),
             "model": json.dumps(settings), "training": json.dumps(config.to_dict()), **_place(device)}
 
-# %% ../nbs/results.ipynb #0bebdad5
+# %% ../nbs/results.ipynb #8e628c09
 class Table(list):
     "Lines, each a dict, that a notebook shows as a table; what a line lacks stays empty."
     def __init__(self, lines=(), digits: int = 3):
@@ -206,7 +206,7 @@ class Table(list):
                        for tag, line in zip(["th"] + ["td"] * len(self), self.cells())]
         return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{b}</tr>' for b in body)}</tbody></table>"
 
-# %% ../nbs/results.ipynb #a99e9215
+# %% ../nbs/results.ipynb #48bd6c47
 def setting(row: dict, name: str):
     "A column of a row, or what its JSON columns settings, training and model say; None if nothing does."
     if row.get(name) not in (None, ""):
@@ -218,7 +218,7 @@ def setting(row: dict, name: str):
             return found[name]
     return None
 
-# %% ../nbs/results.ipynb #edcf79f3
+# %% ../nbs/results.ipynb #c317b5b1
 def summarize(
     rows: Sequence,         # of `read_rows`
     by: Sequence,           # columns or settings that make a line

@@ -91,7 +91,7 @@ def last_good(checkpoints: Checkpoints) -> str:
     good = checkpoints.paths()
     return f"the last good checkpoint is {good[-1]}" if good else "no checkpoint was written before"
 
-
+# %% ../nbs/runs.ipynb #237caf4c
 def write_in_run(
     accelerator,
     checkpoints: Checkpoints,   # of the run
@@ -108,7 +108,7 @@ def write_in_run(
                           "same run again") from e
     on_main(accelerator, work)
 
-# %% ../nbs/runs.ipynb #e1882782
+# %% ../nbs/runs.ipynb #9ad43bdd
 def check_folder(
     folder,          # where something will be written
     needed: int = 0, # bytes
@@ -127,7 +127,7 @@ def check_folder(
         raise ValueError(f"{folder} has {free / 1e6:.0f} MB free, but weights and checkpoints take "
                          f"{needed / 1e6:.0f} MB; free some, keep fewer checkpoints, or name another folder")
 
-# %% ../nbs/runs.ipynb #cf88e7d0
+# %% ../nbs/runs.ipynb #70b462ea
 def content(
     thing,              # tensors and arrays; what holds them: lists, dicts, objects by their attributes; numbers and words
 ) -> str:               # 32 letters
@@ -167,7 +167,7 @@ def _plain(thing) -> str:
     "As text, without addresses in memory."
     return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
 
-# %% ../nbs/runs.ipynb #0d387ba1
+# %% ../nbs/runs.ipynb #e60f0811
 def _model_facts(model: nn.Module) -> dict:
     "Settings of a model, or else its layers; names, shapes and types of its weights, and which of them are trained."
     weights = {name: f"{tuple(p.shape)} {str(p.dtype).removeprefix('torch.')}{'' if p.requires_grad else ' fixed'}"
@@ -196,15 +196,17 @@ def _loader_facts(loader: DataLoader) -> dict:
     return {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "sampler": type(loader.sampler).__name__,
             "order": content(order)}
 
-
+# %% ../nbs/runs.ipynb #91001c69
 def _optimizer_facts(make: Callable | None, model: nn.Module, config) -> dict:
     "Which optimizer with which settings; a factory is asked."
     if make is None:
         return {"class": "AdamW"}               # its settings are those of the run
-    made = make([{"params": [p for p in model.parameters() if p.requires_grad]}], config)
-    return {"class": type(made).__name__, **{k: _plain(v) for k, v in made.defaults.items() if v not in (None, False)}}
+    params, decay = [p for p in model.parameters() if p.requires_grad], getattr(config, "weight_decay", 0.0)
+    made = make([{"params": params, "weight_decay": decay}, {"params": [], "weight_decay": 0.0}], config)    # two, as `fit` gives
+    groups = [{k: _plain(v) for k, v in g.items() if k != "params" and v not in (None, False)} for g in made.param_groups]
+    return {"class": type(made).__name__, **{f"group {i}": group for i, group in enumerate(groups)}}
 
-# %% ../nbs/runs.ipynb #fd9133e4
+# %% ../nbs/runs.ipynb #728879b2
 def fingerprint(
     model: nn.Module,
     train,                                  # training part, data set or loader
@@ -225,7 +227,7 @@ def fingerprint(
              "about": about or {}}
     return json.loads(json.dumps(found))
 
-
+# %% ../nbs/runs.ipynb #141d0245
 def differences(
     old: dict,              # a fingerprint
     new: dict,              # another
@@ -242,7 +244,7 @@ def differences(
             lines.append(f"{name} differs" if opaque else f"{name} was {a!r} and is {b!r}")
     return lines
 
-# %% ../nbs/runs.ipynb #b03b950b
+# %% ../nbs/runs.ipynb #5a5b4834
 MARK = "fingerprint.json"       # the file by which a run's folder is known
 _BESIDE = {"input.json", "tensorboard", "log.csv"}      # what may be there before the mark
 
@@ -270,7 +272,7 @@ def check_fingerprint(
                          "so it cannot go on; name another folder, or begin again in this one with resume=False")
     return False
 
-
+# %% ../nbs/runs.ipynb #d33dfb90
 def _same_run(folder: Path, now: dict, resume: bool) -> bool:
     try:
         old = json.loads((folder / MARK).read_text(encoding="utf-8"))
@@ -283,7 +285,7 @@ def _same_run(folder: Path, now: dict, resume: bool) -> bool:
                          "this one with resume=False")
     return not changed
 
-# %% ../nbs/runs.ipynb #91196627
+# %% ../nbs/runs.ipynb #4174fb37
 def begin_folder(
     folder,                     # of the run; made if absent
     now: dict,                  # its fingerprint
@@ -315,7 +317,7 @@ def run_lock(
     except Locked as e:
         raise ValueError(f"another process trains in {folder}; wait until it has ended, or name another folder") from e
 
-# %% ../nbs/runs.ipynb #4be8bb23
+# %% ../nbs/runs.ipynb #4abdcbc2
 @dataclass
 class RunState:
     "How far a run has come; all of it fits into the header of a checkpoint."
@@ -341,7 +343,7 @@ class Result:
     def epochs(self) -> int:
         return len(self.history)
 
-# %% ../nbs/runs.ipynb #2d0933a4
+# %% ../nbs/runs.ipynb #7828b492
 class Log:
     "What is said of a run: a bar on stderr, log.csv, TensorBoard, callbacks; nothing where it is not the main process."
     def __init__(
@@ -381,7 +383,7 @@ class Log:
             if thing is not None:
                 thing.close()
 
-# %% ../nbs/runs.ipynb #1c65d7b7
+# %% ../nbs/runs.ipynb #38c553ec
 def write_log(
     log: Log,
     history: list,      # of all epochs

@@ -59,7 +59,7 @@ def separate_horizons(
     config = getattr(getattr(model, "module", model), "config", None)
     return tuple(sorted(config.horizons)) if getattr(config, "separate_heads", False) else ()
 
-
+# %% ../nbs/tasks.ipynb #158b9533
 class Forecasting(Task):
     "Squared error; a forecast longer than its target is cut, so that one model is scored on shorter horizons."
     name, criterion = "forecasting", "mae"
@@ -91,7 +91,7 @@ class Forecasting(Task):
         square, absolute, ratio, n = torch.stack(found).sum(0).tolist()
         return {"mse": square / n, "mae": absolute / n, "smape": ratio / n}
 
-# %% ../nbs/tasks.ipynb #ccefcad5
+# %% ../nbs/tasks.ipynb #b35f2537
 def balanced_weights(
     target: Tensor,    # labels, any shape, int64
     classes: int,      # number of classes C
@@ -116,7 +116,7 @@ def _label_weight(target, weights, ignore):
         return torch.tensor(float(kept.numel()), device=kept.device)
     return weights.to(kept.device)[kept].sum()
 
-# %% ../nbs/tasks.ipynb #f203ca1a
+# %% ../nbs/tasks.ipynb #e0023d06
 def _auc_acc(target, scores, kind):
     "AUC and accuracy as MedMNIST defines them; by its own functions where they are installed."
     try:
@@ -157,14 +157,14 @@ class Classification(Task):
         auc, acc = _auc_acc(target, found[:, 1:], "binary-class" if self.classes == 2 else "multi-class")
         return {"auc": float(auc), "acc": float(acc)}
 
-# %% ../nbs/tasks.ipynb #3d086a88
+# %% ../nbs/tasks.ipynb #98c41d44
 def _check_every_class(target: list, classes: int) -> None:
     missing = sorted(set(range(classes)) - set(target))
     if missing:
         raise ValueError(f"Classification: AUC is undefined, since classes {missing} do not occur in the {len(target)} "
                          "labels; give a part that holds every class")
 
-# %% ../nbs/tasks.ipynb #bb5ea65d
+# %% ../nbs/tasks.ipynb #0c632f35
 def mean_scores(
     output: Tensor,   # (b, n1, …, nk, classes)
     target: Tensor,   # labels, which may lack the first modes: (b, nj, …, nk)
@@ -202,7 +202,7 @@ class Segmentation(Task):
     def metrics(self, found: list) -> dict:
         return _metrics_of_counts(torch.stack(found).sum(0))
 
-# %% ../nbs/tasks.ipynb #390204ee
+# %% ../nbs/tasks.ipynb #b1b65ece
 def _metrics_of_counts(counts: Tensor) -> dict:
     "Accuracy, intersection over union and F1 from a matrix of counts (label, prediction)."
     from sklearn.metrics import accuracy_score, f1_score, jaccard_score
@@ -216,7 +216,7 @@ def _metrics_of_counts(counts: Tensor) -> dict:
             "iou_by_class": dict(zip(map(str, there), iou.tolist())),
             "f1_by_class": dict(zip(map(str, there), f1.tolist()))}
 
-# %% ../nbs/tasks.ipynb #4eb1f483
+# %% ../nbs/tasks.ipynb #7b56b17c
 TASKS: dict[str, Callable] = {}     # name -> what makes the task
 
 

@@ -30,8 +30,9 @@ def test_a_name_that_is_taken_stays_taken():
     assert table["a"](4) == 2 and "a" in repr(table)
 
 
-@pytest.mark.parametrize("name, entry, message", [("", int, "a name is a word"), (3, int, "but 3 came"),
-                                                  ("a", "math", "is no reference"), ("a", "a:b:c", "is no reference")])
+@pytest.mark.parametrize("name, entry, message", [
+    ("", int, "a name is a word"), (3, int, "but 3 came"), ("a", "math", "no reference"),
+    ("a", "a:b:c", "no reference")])
 def test_what_cannot_be_an_entry(name, entry, message):
     with pytest.raises(ValueError, match=message):
         Registry("thing")[name] = entry

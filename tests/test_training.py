@@ -1,5 +1,4 @@
 """Training: a stopped run goes on to the same bits, two processes give what one gives, errors come early."""
-import csv
 import dataclasses
 import json
 import math
@@ -15,24 +14,21 @@ from torch import nn
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
+from test_tasks import Heads  # noqa: E402
+from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
+
+from hot_nbdev.results import Table, append_row, read_rows, row, setting, summarize  # noqa: E402
+from hot_nbdev.runs import run_lock  # noqa: E402
+from hot_nbdev.tasks import Classification, Forecasting, Segmentation  # noqa: E402
 from hot_nbdev.training import (  # noqa: E402
     Average,
     Checkpoints,
-    Classification,
-    Forecasting,
-    Segmentation,
-    Table,
     TrainConfig,
-    append_row,
     batches,
     evaluate,
     fit,
-    read_rows,
-    row,
     schedule,
-    setting,
     shares,
-    summarize,
 )
 from hot_nbdev.transformer import (  # noqa: E402
     ClassifierConfig,
@@ -143,8 +139,8 @@ def test_the_folder_holds_the_best_model_and_the_last_checkpoints(tmp_path):
     again = evaluate(loaded, pictures(10, 1), Classification(2))
     assert again == {k: result.best[k] for k in again} == evaluate(model, pictures(10, 1), Classification(2))
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "checkpoint-000000006.safetensors", "checkpoint-000000009.safetensors", "config.json", "log.csv",
-        "model.safetensors"]
+        ".lock", "checkpoint-000000006.safetensors", "checkpoint-000000009.safetensors", "config.json",
+        "fingerprint.json", "log.csv", "model.safetensors"]
     rows = read_rows(tmp_path / "log.csv")
     assert [int(r["epoch"]) for r in rows] == [1, 2, 3]
     assert float(rows[-1]["train_loss"]) == result.history[-1]["train_loss"]
@@ -171,7 +167,7 @@ def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
 
 def test_another_run_in_the_folder_is_refused(tmp_path):
     run(tmp_path)
-    with pytest.raises(ValueError, match="rate was 0.003 and is 0.001.*resume=False"):
+    with pytest.raises(ValueError, match="training.rate was 0.003 and is 0.001.*resume=False"):
         run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3))
     _, result = run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3, epochs=1), resume=False)
     assert result.epochs == 1
@@ -185,14 +181,16 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys):
     newest = Checkpoints(tmp_path / "parts").paths()[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
     _, found = run(tmp_path / "parts")
-    assert "cannot be read" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{newest} cannot be read; checkpoint-000000003.safetensors is used" in said
     assert numbers(found.history) == numbers(want.history)
 
 
 def test_no_checkpoint_holds_a_pickle(tmp_path):
     run(tmp_path)
     for path in tmp_path.iterdir():
-        assert path.suffix in (".safetensors", ".json", ".csv")
+        empty = path.name == ".lock" and not path.read_bytes()
+        assert path.suffix in (".safetensors", ".json", ".csv") or empty
         head = path.read_bytes()[:9]
         assert path.suffix != ".safetensors" or head[8:9] == b"{"
 
@@ -317,7 +315,7 @@ def test_schedule_ends_near_zero_and_never_leaves_its_range():
 def test_settings_go_to_json_and_back(tmp_path):
     SHORT.save(tmp_path / "c.json")
     assert TrainConfig.load(tmp_path / "c.json") == SHORT
-    with pytest.raises(ValueError, match="no setting 'learning_rate'; did you mean"):
+    with pytest.raises(ValueError, match="no setting 'learning_rate'; known are epochs"):
         TrainConfig.from_dict({"learning_rate": 1})
     with pytest.raises(ValueError, match="did you mean 'weight_decay'"):
         TrainConfig.from_dict({"weightdecay": 1})
@@ -347,15 +345,333 @@ def test_a_row_says_what_was_run(tmp_path):
         append_row(tmp_path / "t.csv", {"task": "x"})
 
 
-def test_rows_of_many_writers_are_all_kept(tmp_path):
-    code = "import sys; from hot_nbdev.training import append_row\n" \
-           "for i in range(20): append_row(sys.argv[1], {'who': sys.argv[2], 'i': i})"
-    path = str(tmp_path / "t.csv")
-    runs = [subprocess.Popen([sys.executable, "-c", code, path, str(k)]) for k in range(2)]
-    assert [p.wait() for p in runs] == [0, 0]
-    with open(path) as f:
-        found = sorted((r["who"], int(r["i"])) for r in csv.DictReader(f))
-    assert found == [(str(k), i) for k in range(2) for i in range(20)]
+def small(config=SHORT, model=None, folder=None, parts=None, task=None, **options):
+    "A run without augmentation."
+    train, val = parts or (pictures(20), pictures(10, 1))
+    return fit(model or classifier(), train, val, task or Classification(2), config, folder, **options)
+
+
+ONE = TrainConfig(epochs=1, batch_size=8)
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != ".lock"}
+
+
+def moved(part, name):
+    other = Pairs(part.x.clone(), part.y.clone())
+    getattr(other, name)[-1] += 1
+    return other
+
+
+def flipped(x, y):
+    return x.flip(1), y
+
+
+@pytest.mark.parametrize("change, says", [
+    (dict(model="dropout"), "model.dropout was 0.1 and is 0.2"),
+    (dict(parts=(moved(pictures(20), "x"), pictures(10, 1))), "data.train.x differs"),
+    (dict(parts=(pictures(20), moved(pictures(10, 1), "x"))), "data.val.x differs"),
+    (dict(parts=(pictures(22), pictures(10, 1))), "data.train.samples was 20 and is 22"),
+    (dict(task=Classification(2, torch.tensor([1.0, 2.0]))),
+     r"task.class_weights was 'None' and is \[1.0, 2.0\]"),
+    (dict(config=dataclasses.replace(ONE, seed=1)), "training.seed was 0 and is 1"),
+    (dict(optimizer=lambda groups, config: torch.optim.SGD(groups, 0.1)),
+     "optimizer.class was 'AdamW' and is 'SGD'"),
+    (dict(augment=flipped), "augment was None and is 'flipped'"),
+    (dict(about={"lookback": 3}), "about.lookback was None and is 3"),
+], ids=lambda c: "-".join(c) if isinstance(c, dict) else "")
+def test_another_model_data_task_or_setting_is_refused_before_anything_is_written(tmp_path, change, says):
+    "The numbers of an old run used to come back as those of another one."
+    small(ONE, folder=tmp_path)
+    before = contents(tmp_path)
+    if change.get("model"):
+        change = {"model": classifier(0.2)}
+    with pytest.raises(ValueError, match=f"holds another run: .*{says}.*resume=False"):
+        small(**{"config": ONE, "folder": tmp_path, "files": {"input.json": "{}"}, **change})
+    assert contents(tmp_path) == before
+
+
+def test_a_model_of_ones_own_is_known_by_its_layers_and_weights(tmp_path):
+    def own(width=3, p=0.1):
+        return nn.Sequential(nn.Flatten(), nn.Linear(16, width), nn.Dropout(p), nn.Linear(width, 2))
+    small(ONE, own(), tmp_path)
+    with pytest.raises(ValueError, match=r"model.layers.2 was 'Dropout\(p=0.1, .*and is 'Dropout\(p=0.2"):
+        small(ONE, own(p=0.2), tmp_path)
+    with pytest.raises(ValueError, match=r"weights.1.weight was '\(3, 16\) float32' and is '\(4, 16\)"):
+        small(ONE, own(4), tmp_path)
+    fixed = own()
+    fixed[1].requires_grad_(False)
+    with pytest.raises(ValueError, match="float32' and is '.* float32 fixed'"):
+        small(ONE, fixed, tmp_path)
+
+
+def test_the_same_settings_with_initial_weights_of_ones_own_go_on(tmp_path):
+    want = small(ONE, folder=tmp_path)
+    assert small(ONE, classifier(seed=7), tmp_path) == want
+
+
+def test_a_part_may_say_itself_what_it_is(tmp_path):
+    class Named(Pairs):
+        def fingerprint(self):
+            return "version 2"
+
+        def to(self, device):
+            return self
+    part = pictures(20)
+    small(ONE, folder=tmp_path, parts=(Named(part.x, part.y), pictures(10, 1)))
+    mark = json.loads((tmp_path / "fingerprint.json").read_text())
+    assert mark["run"]["data"]["train"] == "version 2" and set(mark["made with"]) == {"hot_nbdev", "torch"}
+
+
+def test_a_folder_that_is_no_run_is_not_written_into(tmp_path):
+    (tmp_path / "model.safetensors").write_text("of somebody else")
+    (tmp_path / "letter.txt").write_text("dear")
+    before = contents(tmp_path)
+    for resume in (True, False):
+        with pytest.raises(ValueError, match="holds files .* but no run; .*overwrite=True"):
+            small(ONE, folder=tmp_path, resume=resume)
+    assert contents(tmp_path) == before
+    small(ONE, folder=tmp_path, overwrite=True)
+    assert (tmp_path / "letter.txt").read_text() == "dear" and load_model(tmp_path)
+
+
+def test_a_run_of_an_earlier_version_is_not_taken_for_this_one(tmp_path):
+    small(ONE, folder=tmp_path)
+    (tmp_path / "fingerprint.json").unlink()
+    with pytest.raises(ValueError, match="without fingerprint.json, from an earlier version.*resume=False"):
+        small(ONE, folder=tmp_path)
+    assert small(ONE, folder=tmp_path, resume=False).epochs == 1
+
+
+def test_a_damaged_fingerprint_is_another_run(tmp_path):
+    small(ONE, folder=tmp_path)
+    for text in ("", "[]", "{}", '{"run": 3}', "[" * 100_000):
+        (tmp_path / "fingerprint.json").write_text(text)
+        with pytest.raises(ValueError, match="fingerprint.json cannot be read"):
+            small(ONE, folder=tmp_path)
+
+
+def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
+    with run_lock(tmp_path), pytest.raises(ValueError, match="another process trains in .*; wait"):
+        small(ONE, folder=tmp_path)
+    code = "import sys, os, signal; from hot_nbdev.runs import run_lock\n" \
+           "with run_lock(sys.argv[1]):\n" \
+           "    print(1, flush=True); sys.stdin.read(1); os.kill(os.getpid(), signal.SIGKILL)"
+    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=-1, stdout=-1, text=True)
+    assert other.stdout.readline() == "1\n"
+    with pytest.raises(ValueError, match="another process trains in"):
+        small(ONE, folder=tmp_path)
+    other.communicate("x")                                  # killed: the system takes its lock back
+    assert small(ONE, folder=tmp_path).epochs == 1
+
+
+def test_nothing_is_said_of_an_older_checkpoint_while_starting_over(tmp_path, capsys):
+    small(ONE, folder=tmp_path)
+    for path in Checkpoints(tmp_path).paths():
+        path.write_bytes(path.read_bytes()[:50])
+    assert small(ONE, folder=tmp_path, resume=False).epochs == 1
+    assert capsys.readouterr().err == ""
+    path.write_bytes(b"")
+    assert small(ONE, folder=tmp_path).epochs == 1
+    assert "cannot be read; no other can be read either, so the run starts over" in capsys.readouterr().err
+
+
+def test_a_cut_best_model_is_found_before_training(tmp_path):
+    config = dataclasses.replace(SHORT, epochs=3)
+    with pytest.raises(Killed):
+        run(tmp_path, 7, config=config)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(ValueError, match="the best model so far, cannot be read"):
+        run(tmp_path, 0, config=config)
+
+
+def test_further_files_of_a_run_are_written_once_the_folder_is_its_own(tmp_path):
+    small(ONE, folder=tmp_path, files={"input.json": '{"shift": 1}'})
+    assert (tmp_path / "input.json").read_text() == '{"shift": 1}'
+
+
+class Masked(nn.Module):
+    "Counts on its mask."
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 2)
+
+    def forward(self, x, mask):
+        assert mask.dtype == torch.bool and mask.shape == x.shape
+        return self.line(x.nan_to_num() * mask)
+
+
+def masked(n, seed=0):
+    x, y = torch.randn(n, 4, generator=torch.Generator().manual_seed(seed)), torch.arange(n) % 2
+    mask = torch.ones(n, 4, dtype=torch.bool)
+    mask[::3, 1], x[::3, 1] = False, math.nan
+    return x, mask, y
+
+
+def test_masks_reach_the_model_in_training_and_judging(tmp_path):
+    train, val = TensorDataset(*masked(12)), TensorDataset(*masked(8, 1))
+    seen = []
+
+    def look(x, mask, y):
+        seen.append(mask.sum().item())
+        return x, mask, y
+    result = fit(Masked(), train, val, Classification(2), ONE, tmp_path, augment=look)
+    assert sum(seen) == masked(12)[1].sum() and math.isfinite(result.best["loss"])
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+class Lines(Dataset):
+    "One sample at a time, as most data sets of torch."
+    def __init__(self, n, seed=0):
+        self.tensors = masked(n, seed)
+
+    def __len__(self):
+        return len(self.tensors[0])
+
+    def __getitem__(self, i):
+        return tuple(t[i] for t in self.tensors)
+
+
+def test_tensors_data_sets_and_parts_give_the_same_run(tmp_path):
+    found = []
+    for make in (lambda *a: TensorDataset(*masked(*a)), Lines):
+        torch.manual_seed(0)
+        model = Masked()
+        fit(model, make(13), make(8, 1), Classification(2), ONE, tmp_path / str(len(found)))
+        found.append(weights(model))
+    assert torch.equal(*found)
+
+
+def loaders(generator=None):
+    return (DataLoader(Lines(13), 4, shuffle=True, generator=generator), DataLoader(Lines(8, 1), 3))
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["global generator", "its own generator"])
+def test_a_run_over_loaders_goes_on_to_the_same_bits(tmp_path, own):
+    "The order of a loader is drawn anew for each epoch, and is the same again in a resumed run."
+    ends = {}
+    for folder, stops in (("whole", [None]), ("parts", [6, None])):
+        for stop in stops:
+            torch.manual_seed(len(ends))
+            model, batches_seen = Masked(), []
+
+            def look(x, mask, y, stop=stop, seen=batches_seen):
+                if len(seen) == stop:
+                    raise Killed
+                seen.append(x.nan_to_num().sum().item())
+                return x + 0.1 * torch.randn_like(x), mask, y
+            torch.manual_seed(0)
+            model = Masked()
+            torch.manual_seed(len(ends) + 5)
+            try:
+                fit(model, *loaders(torch.Generator() if own else None), Classification(2),
+                    TrainConfig(epochs=3, rate=0.1), tmp_path / folder, augment=look, save_every=1)
+            except Killed:
+                continue
+        ends[folder] = weights(model), batches_seen
+    assert torch.equal(ends["whole"][0], ends["parts"][0])
+    whole, rest = ends["whole"][1], ends["parts"][1]
+    assert len(whole) == 12 and whole[6:] == rest and whole[:4] != whole[4:8]
+
+
+def test_evaluation_takes_loaders_and_data_sets():
+    model, task = Masked(), Classification(2)
+    want = evaluate(model, TensorDataset(*masked(8)), task)
+    torch.manual_seed(0)
+    after = torch.rand(1)
+    torch.manual_seed(0)
+    for part in (Lines(8), DataLoader(Lines(8), 3), DataLoader(Lines(8), 3, shuffle=True)):
+        assert evaluate(model, part, task) == pytest.approx(want, rel=1e-5)
+    assert torch.equal(torch.rand(1), after)
+
+
+def test_what_is_no_batch_is_named(tmp_path):
+    class Wrong(Lines):
+        def __getitem__(self, i):
+            return {"x": self.tensors[0][i]}
+    with pytest.raises(ValueError, match=r"should give tensors \(x, y\) or \(x, mask, y\), but gave dict"):
+        fit(Masked(), Wrong(4), Lines(4), Classification(2), ONE, tmp_path)
+
+
+@pytest.mark.parametrize("make", [
+    lambda groups, config: torch.optim.SGD(groups, config.rate, momentum=0.9, nesterov=True),
+    lambda groups, config: torch.optim.SGD(groups, config.rate),
+    lambda groups, config: torch.optim.RMSprop(groups, config.rate, momentum=0.5, centered=True),
+    lambda groups, config: torch.optim.Adagrad(groups, config.rate),
+    lambda groups, config: torch.optim.NAdam(groups, config.rate),
+    lambda groups, config: torch.optim.Rprop([p for g in groups for p in g["params"]], config.rate),
+    lambda groups, config: torch.optim.ASGD(groups, config.rate, t0=2),
+    lambda groups, config: torch.optim.Adadelta(groups, config.rate),
+], ids=["momentum", "plain", "RMSprop", "Adagrad", "NAdam", "Rprop", "ASGD", "Adadelta"])
+def test_any_optimizer_of_torch_is_restored(tmp_path, make):
+    config, found = TrainConfig(epochs=3, batch_size=4, rate=0.01), {}
+    for folder, stops in (("whole", [None]), ("parts", [7, None])):
+        for stop in stops:
+            torch.manual_seed(0)
+            model = Masked()
+            calls = []
+
+            def look(x, mask, y, stop=stop, calls=calls):
+                calls.append(1)
+                if stop is not None and len(calls) > stop:
+                    raise Killed
+                return x, mask, y
+            try:
+                fit(model, Lines(16), Lines(8, 1), Classification(2), config, tmp_path / folder,
+                    optimizer=make, augment=look)
+            except Killed:
+                pass
+        found[folder] = weights(model)
+    assert torch.equal(found["whole"], found["parts"])
+
+
+def test_the_schedule_keeps_the_rates_of_several_groups_apart(tmp_path):
+    "A factory may give each group a rate of its own."
+    made = []
+
+    def make(groups, config):
+        made.append(torch.optim.SGD([{**groups[0], "lr": 0.4}, {**groups[1], "lr": 0.1}], 1.0))
+        return made[-1]
+    config = TrainConfig(epochs=1, batch_size=8, schedule="constant", warmup=0.0)
+    fit(Masked(), Lines(16), Lines(8, 1), Classification(2), config, tmp_path, optimizer=make)
+    assert [g["lr"] for g in made[-1].param_groups] == [0.4, 0.1]
+
+
+def test_callbacks_are_told_of_each_epoch_and_may_stop_the_run(tmp_path):
+    class Patient:
+        def __init__(self):
+            self.losses = []
+
+        def epoch(self, numbers):
+            self.losses.append(numbers["loss"])
+            return len(self.losses) == 2
+    told, patient = [], Patient()
+    result = run(tmp_path, callbacks=[told.append, patient])[1]
+    assert (result.stopped, result.epochs) == ("callback", 2)
+    assert [t["epoch"] for t in told] == [1, 2] and patient.losses == [h["loss"] for h in result.history]
+    assert run(tmp_path, stop=0)[1] == result               # it has ended, and is not run again
+    with pytest.raises(ValueError, match="neither callable nor has a method `epoch`"):
+        run(tmp_path, callbacks=["x"])
+
+
+def test_a_model_with_nothing_to_train_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="no weight of the model is to be trained"):
+        small(ONE, classifier().requires_grad_(False), tmp_path)
+
+
+def test_settings_of_the_tables_of_the_book_still_load():
+    found = set()
+    for path in (Path(__file__).parent.parent / "results").glob("*.csv"):
+        found |= {r["training"] for r in read_rows(path) if r.get("training", "").startswith("{")}
+    assert found
+    for text in found:
+        want = {**TrainConfig().to_dict(), **json.loads(text), "betas": (0.9, 0.999)}
+        assert TrainConfig.from_dict(json.loads(text)).to_dict() == want
 
 
 def unbroken_and_resumed(folder):
@@ -370,6 +686,10 @@ def unbroken_and_resumed(folder):
         except Killed:
             calls.append(part)
         assert len(calls) == (stop is not None)
+    torch.manual_seed(0)
+    x = torch.randn(15, 10, dtype=torch.float64)
+    part = Pairs(x[:, :4], x[:, 4:])
+    fit(Heads().double(), part, part, Forecasting(), SHORT, folder / "heads")       # separate heads
 
 
 def test_two_processes_give_what_one_gives(tmp_path):
@@ -382,18 +702,21 @@ def test_two_processes_give_what_one_gives(tmp_path):
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     last = {(n, part): Checkpoints(tmp_path / n / part).last()[1:]
-            for n in ("one", "two") for part in ("whole", "parts")}
+            for n in ("one", "two") for part in ("whole", "parts", "heads")}
     for n in ("one", "two"):                        # resumed: the same bits
         (whole, about), (parts, again) = last[n, "whole"], last[n, "parts"]
         assert numbers(about["history"]) == numbers(again["history"])
         for name, a in whole.items():
             assert torch.equal(a, parts[name]), name
-    (one, about), (two, again) = last["one", "whole"], last["two", "whole"]
+    about, again = last["one", "whole"][1], last["two", "whole"][1]
     for a, b in zip(about["history"], again["history"], strict=True):       # two processes: up to rounding
         assert {**a, "seconds": 0} == pytest.approx({**b, "seconds": 0}, rel=1e-9)
-    for name, a in one.items():
-        if name.startswith(("model.", "average.")):
-            torch.testing.assert_close(a, two[name], rtol=1e-8, atol=1e-10)
+    for part in ("whole", "heads"):
+        one, two = last["one", part][0], last["two", part][0]
+        for name, a in one.items():
+            if name.startswith(("model.", "average.")):
+                torch.testing.assert_close(a, two[name], rtol=1e-8, atol=1e-10)
+
 
 
 if __name__ == "__main__":                          # one of the processes

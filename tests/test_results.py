@@ -1,0 +1,176 @@
+"""Tables of results: nothing is lost, what cannot be written is found early, rows say whence they come."""
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import hot_nbdev
+from hot_nbdev.results import (
+    Table,
+    append_row,
+    check_results,
+    library_commit,
+    processor,
+    read_rows,
+    row,
+    summarize,
+    write_csv,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def test_a_repeated_column_is_an_error_and_nothing_is_written(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,a\n1,2,3\n")
+    for work in (lambda: append_row(path, {"a": 4}), lambda: read_rows(path), lambda: check_results(path)):
+        with pytest.raises(ValueError, match=r"columns \['a'\] more than once"):
+            work()
+    assert path.read_text() == "a,b,a\n1,2,3\n"
+
+
+def test_a_header_without_rows_keeps_its_columns(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("b,a\n")
+    append_row(path, {"a": 1, "c": 2})
+    assert path.read_text() == "b,a,c\n,1,2\n"
+
+
+def test_columns_stay_and_short_rows_are_filled(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\ufeffa,b,c\n1\n\n2,\"x\n\u2028y\"\n", encoding="utf-8")
+    append_row(path, {"d": 4, "b": 5})
+    found = [list(r.values()) for r in read_rows(path)]
+    assert found == [["1", "", "", ""], ["2", "x\n\u2028y", "", ""], ["", "5", "", "4"]]
+    assert list(read_rows(path)[0]) == ["a", "b", "c", "d"]
+
+
+def test_a_linked_file_stays_a_link(tmp_path):
+    (tmp_path / "here").mkdir()
+    real, link = tmp_path / "real.csv", tmp_path / "here" / "link.csv"
+    append_row(real, {"a": 1})
+    link.symlink_to(real)
+    append_row(link, {"a": 2})
+    assert link.is_symlink() and [r["a"] for r in read_rows(real)] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "damage", [bytes(range(256)), b"a,b\n\xff\xfe,1\n", b"a\0b,c\n", b'a,"b' + b"x" * 200_000],
+    ids=["binary", "not UTF-8", "zero byte", "endless field"])
+def test_a_file_that_is_no_table_is_found_before_training(tmp_path, damage):
+    path = tmp_path / "t.csv"
+    path.write_bytes(damage)
+    for work in (check_results, read_rows, lambda p: append_row(p, {"a": 1})):
+        with pytest.raises(ValueError, match="is no table of results"):
+            work(path)
+    assert path.read_bytes() == damage
+
+
+def test_a_place_that_cannot_be_written_is_found_before_training(tmp_path):
+    check_results(tmp_path / "new" / "folder" / "t.csv")
+    assert list(tmp_path.iterdir()) == []                               # looked, and made nothing
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="cannot be written"):
+        check_results(tmp_path / "file" / "t.csv")
+    with pytest.raises(ValueError, match="cannot be read"):
+        check_results(tmp_path)
+
+
+def test_rows_longer_than_the_header_are_named(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a\n1\n1,2\n")
+    with pytest.raises(ValueError, match="longer than its header, first row 2"):
+        append_row(path, {"a": 3})
+
+
+def test_write_csv_leaves_the_old_file_when_it_fails(tmp_path):
+    path = tmp_path / "t.csv"
+    write_csv(path, ["a"], [{"a": 1}])
+    with pytest.raises(ValueError, match="not in fieldnames"):
+        write_csv(path, ["a"], [{"a": 2}, {"b": 3}])
+    assert path.read_text() == "a\n1\n" and [p.name for p in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_rows_of_many_writers_are_all_kept(tmp_path):
+    "Also where one of them knows the file by a link."
+    code = "import sys; from hot_nbdev.results import append_row\n" \
+           "for i in range(20): append_row(sys.argv[1], {'who': sys.argv[2], 'i': i})"
+    path, link = tmp_path / "t.csv", tmp_path / "link.csv"
+    link.symlink_to(path)
+    runs = [subprocess.Popen([sys.executable, "-c", code, str(p), str(k)])
+            for k, p in enumerate((path, link))]
+    assert [p.wait() for p in runs] == [0, 0]
+    with open(path) as f:
+        found = sorted((r["who"], int(r["i"])) for r in csv.DictReader(f))
+    assert found == [(str(k), i) for k in range(2) for i in range(20)]
+
+
+def git(folder, *words):
+    subprocess.run(["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@x", *words],
+                   check=True, capture_output=True)
+
+
+def test_the_commit_is_that_of_the_library_or_empty(tmp_path):
+    "Not that of a project in whose folder an environment with this library lies."
+    git(tmp_path, "init")
+    (tmp_path / "settings.ini").write_text("")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "x")
+    package = tmp_path / ".venv" / "lib" / "site-packages" / "hot_nbdev"
+    package.mkdir(parents=True)
+    assert library_commit(package) == ""
+    (tmp_path / "hot_nbdev").mkdir()                        # a checkout of its own
+    found = library_commit(tmp_path / "hot_nbdev")
+    assert len(found) == 12 and set(found) <= set("0123456789abcdef")
+    (tmp_path / "settings.ini").write_text("changed")
+    assert library_commit(tmp_path / "hot_nbdev") == found + "+"
+    (tmp_path / "settings.ini").unlink()                    # somebody else's folder of that name
+    assert library_commit(tmp_path / "hot_nbdev") == ""
+    assert library_commit() == library_commit(next(iter(hot_nbdev.__path__)))
+
+
+def a_row(model, **more):
+    config = SimpleNamespace(seed=3, to_dict=lambda: {"seed": 3})
+    best = {"epoch": 1, "loss": 0.5, "rate": 0.1}
+    result = SimpleNamespace(epochs=2, stopped="finished", seconds=1.0, best=best)
+    test = {"loss": 0.25, "by": {"a": 1}}
+    task = SimpleNamespace(name="forecasting")
+    return row(task, "d", "m", model, config, result, test, torch.ones(1, 3), **more)
+
+
+def test_a_row_names_processor_and_threads():
+    found = a_row(nn.Linear(3, 2), horizon=4)
+    assert found["threads"] == torch.get_num_threads() and found["processor"] == processor() != ""
+    assert found["hardware"].startswith(("CPU", "NVIDIA")) and found["horizon"] == 4
+    assert (found["val_loss"], found["test_loss"], json.loads(found["test_by"])) == (0.5, 0.25, {"a": 1})
+    assert list(found).index("processor") > list(found).index("hardware")
+
+
+def test_a_model_that_cannot_be_counted_leaves_the_column_empty(tmp_path):
+    class Own(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * float(x.sum())      # needs numbers
+    found = a_row(Own(3, 2))
+    assert found["multiply_adds"] is None and json.loads(found["model"]) == {"model": "Own"}
+    append_row(tmp_path / "t.csv", found)
+    assert read_rows(tmp_path / "t.csv")[0]["multiply_adds"] == ""
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "results").glob("*.csv")), ids=lambda p: p.stem)
+def test_the_tables_of_the_book_are_still_read(path):
+    rows = read_rows(path)
+    with open(path, newline="") as f:
+        assert rows == [{k: v or "" for k, v in r.items()} for r in csv.DictReader(f)] and rows
+
+
+def test_deviation_needs_two_runs():
+    found = summarize([{"k": "a", "v": "1"}, {"k": "a", "v": "3"}, {"k": "b", "v": "5"}], "k", "v")
+    assert [(line["v"], line["v_sd"], line["runs"]) for line in found] == [(2, 2 ** 0.5, 2), (5, None, 1)]
+    assert isinstance(found, Table) and os.linesep.join(map(str, found.cells()[0])) != ""

@@ -1,0 +1,157 @@
+"""Tasks: losses that survive being cut in pieces, heads that all learn, an open table."""
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
+
+from hot_nbdev.devices import make_accelerator  # noqa: E402
+from hot_nbdev.parts import Tensors  # noqa: E402
+from hot_nbdev.tasks import (  # noqa: E402
+    TASKS,
+    Classification,
+    Forecasting,
+    Segmentation,
+    Task,
+    balanced_weights,
+    make_task,
+    mean_scores,
+    register_task,
+    separate_horizons,
+)
+from hot_nbdev.training import TrainConfig, evaluate, fit, train_step  # noqa: E402
+
+
+class Heads(nn.Module):
+    "A forecaster with a head for each horizon, and the contract of such models."
+    def __init__(self, horizons=(2, 6)):
+        super().__init__()
+        self.config = SimpleNamespace(separate_heads=True, horizons=horizons)
+        self.body = nn.Linear(4, 5)
+        self.heads = nn.ModuleList(nn.Linear(5, h) for h in horizons)
+
+    def forward(self, x, mask=None, horizon=None):
+        x = self.body(x if mask is None else x * mask)
+        every = {h: head(x) for h, head in zip(self.config.horizons, self.heads, strict=True)}
+        return every if horizon == "all" else every[horizon or max(self.config.horizons)]
+
+
+def heads():
+    torch.manual_seed(0)
+    return Heads()
+
+
+def test_one_step_moves_every_head():
+    "Only the longest forecast used to be in the loss: the shorter heads kept their first weights."
+    model, accelerator = heads(), make_accelerator(cpu=True)
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), 0.1))
+    piece = torch.randn(3, 4), torch.randn(3, 6), True
+    train_step(model, optimizer, Forecasting(), [piece], accelerator)
+    assert all((p != b).any() for p, b in zip(model.parameters(), before, strict=True))
+
+
+def test_fit_trains_every_head(tmp_path):
+    model, part = heads(), Tensors(torch.randn(8, 4), torch.randn(8, 6))
+    before = [head.weight.detach().clone() for head in model.heads]
+    fit(model, part, part, Forecasting(), TrainConfig(epochs=1, batch_size=4), tmp_path)
+    assert all((head.weight != b).any() for head, b in zip(model.heads, before, strict=True))
+
+
+def test_the_loss_of_separate_heads_is_the_mean_of_their_errors():
+    model, x, y = heads(), torch.randn(3, 4), torch.randn(3, 6)
+    task, mask = Forecasting(), torch.rand(3, 4) > 0.5
+    for inputs in ([x], [x, mask]):
+        each = model(*inputs, horizon="all")
+        want = sum((each[h] - y[:, :h]).square().mean() for h in (2, 6)) / 2
+        torch.testing.assert_close(task.loss(task.train_output(model, inputs), y) / task.weight(y), want)
+    y = y[:, :4]                        # a target that is shorter than the longest horizon cuts its forecast
+    want = ((each[2] - y[:, :2]).square().mean() + (each[6][:, :4] - y).square().mean()) / 2
+    torch.testing.assert_close(task.loss(each, y) / task.weight(y), want)
+
+
+def test_pieces_of_separate_heads_are_the_batch():
+    task, x, y = Forecasting(), torch.randn(5, 4), torch.randn(5, 6)
+    grads = []
+    for sizes in ([5], [2, 3], [1] * 5):
+        model, accelerator = heads(), make_accelerator(cpu=True)
+        pieces = [(a, b, True) for a, b in zip(x.split(sizes), y.split(sizes), strict=True)]
+        optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), 1.0))
+        train_step(model, optimizer, task, pieces, accelerator)
+        grads.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    torch.testing.assert_close(grads[0], grads[1])
+    torch.testing.assert_close(grads[0], grads[2])
+
+
+def test_separate_heads_are_seen_through_the_wrapper_of_several_processes():
+    assert separate_horizons(SimpleNamespace(module=heads())) == (2, 6)
+    assert separate_horizons(nn.Linear(1, 1)) == ()
+    shared = heads()
+    shared.config.separate_heads = False
+    assert separate_horizons(shared) == ()
+
+
+def test_a_short_target_is_judged_by_the_head_that_is_for_it():
+    model, x, y = heads(), torch.randn(3, 4), torch.randn(3, 6)
+    for steps, head in ((2, 2), (1, 2), (3, 6), (6, 6)):
+        found = evaluate(model, Tensors(x, y[:, :steps]), Forecasting())
+        want = (model(x, horizon=head)[:, :steps] - y[:, :steps]).square().mean()
+        assert found["mse"] == pytest.approx(want.item(), rel=1e-5)
+
+
+def test_a_model_without_heads_is_called_as_ever():
+    calls = []
+
+    class Plain(nn.Linear):
+        def forward(self, *inputs, **more):
+            calls.append((len(inputs), more))
+            return super().forward(inputs[0])
+    model, x, y = Plain(4, 6), torch.randn(3, 4), torch.randn(3, 6)
+    for task in (Forecasting(), Classification(6), Segmentation(6)):
+        task.train_output(model, [x])
+        task.output(model, [x, x > 0], y)
+    assert calls == [(1, {}), (2, {})] * 3
+
+
+def test_balanced_weights_leave_out_what_does_not_occur():
+    y = torch.tensor([[0, 0, 0], [1, -1, -1]])
+    torch.testing.assert_close(balanced_weights(y, 3), torch.tensor([4 / 6, 2.0, 0.0]))
+
+
+def test_labels_that_do_not_count_change_no_number():
+    torch.manual_seed(0)
+    scores, y, task = torch.randn(2, 3, 4, 5), torch.randint(0, 5, (2, 3, 4)), Segmentation(5)
+    y[:, 0] = -1
+    kept = y >= 0
+    assert task.weight(y) == kept.sum()
+    other = torch.where(kept[..., None], scores, torch.randn(()))
+    assert torch.equal(task.loss(scores, y), task.loss(other, y))
+    assert torch.equal(task.collect(scores, y), task.collect(other, y))
+
+
+def test_scores_of_several_dates_are_averaged():
+    dates = torch.randn(2, 3, 4, 5, 6)          # (b, dates, height, width, classes)
+    torch.testing.assert_close(mean_scores(dates, torch.zeros(2, 4, 5)), dates.mean(1))
+    assert mean_scores(dates, torch.zeros(2, 3, 4, 5)) is dates
+
+
+def test_an_unknown_criterion_is_refused():
+    with pytest.raises(ValueError, match="criterion is 'iou'; give one of accuracy, miou, f1"):
+        Segmentation(2, criterion="iou")
+
+
+def test_the_table_of_tasks_is_open_and_no_name_is_taken_twice():
+    class Own(Task):
+        name = "own"
+    try:
+        assert register_task("own", Own) is Own and isinstance(make_task("own"), Own)
+        register_task("own", Own)               # the same again is no harm
+        with pytest.raises(ValueError, match="'own' is taken"):
+            register_task("own", Forecasting)
+    finally:
+        TASKS.pop("own", None)
+    assert isinstance(make_task("classification", classes=3), Classification)
+    with pytest.raises(ValueError, match="no setting 'own'"):
+        make_task("own")
