@@ -11,7 +11,9 @@ from pathlib import Path
 
 import torch
 
-from hot_nbdev.data import SERIES, VOLUMES, forecast_data, load_series, scene_data, volume_data
+from hot_nbdev.data import forecast_data, scene_data, volume_data
+from hot_nbdev.series import SERIES, load_series
+from hot_nbdev.volumes import VOLUMES
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hot_nbdev.data import _load_scene
+from hot_nbdev.scenes import load_scene
 from hot_nbdev.training import _fewer
 from hot_nbdev.transformer import load_model
 
@@ -47,7 +47,7 @@ def run_map(folder):
     about, model = json.loads((folder / "input.json").read_text()), load_model(folder)
     if about["task"] != "segment":
         raise ValueError(f"scene_maps: {folder} is a run of {about['task']}; give a run of hot_segment")
-    scene = _load_scene(about["data"], None, None, False, True)[0]        # (H, W, …, bands)
+    scene = load_scene(about["data"], download=False).values              # (H, W, …, bands)
     x = ((scene.double() - torch.tensor(about["shift"])) / torch.tensor(about["scale"])).float()
     x = x if x.ndim == 3 else x.permute(2, 0, 1, 3)                       # dates first
     return f"{about['data']}-{model.config.attention}", segment(model, x, about["window"])

@@ -208,7 +208,8 @@ def _cut(series, sizes: tuple, lookback: int, horizon: int, dtype: torch.dtype, 
     mask = series.mask if masked else None
     if masked and not mask[:train].any(0).all():
         empty = series.names[mask[:train].any(0).int().argmin()]
-        raise ValueError(f"forecast_data: column {empty!r} has no value in the training part of {train} rows; leave it out")
+        raise ValueError(f"forecast_data: column {empty!r} has no value in the training part of {train} rows; leave "
+                         "it out")
     scaler = Scaler.fit(series.values[:train], None if mask is None else mask[:train])
     scaled = scaler.apply(series.values)
     scaled = (scaled if mask is None else torch.where(mask, scaled, 0.0)).to(dtype)
@@ -325,7 +326,8 @@ def scene_data(
         if window or labels or block or stride or gap:
             raise ValueError("scene_data: SSL4EO-L gives whole images, one part for each, so window, labels, "
                              "block, stride and gap have no meaning for it; leave them out")
-        return _image_parts(load_images(str(name), folder, limit, verify, unchecked, ignore), str(name), fractions, seed)
+        found = load_images(str(name), folder, limit, verify, unchecked, ignore)
+        return _image_parts(found, str(name), fractions, seed)
     if limit:
         raise ValueError("scene_data: limit is for the images of SSL4EO-L, and this is one scene; leave it out")
     window = window or 16
@@ -343,7 +345,8 @@ def _about(found, name: str, scaler: Scaler, parts: list, counts: dict, window: 
     classes, codes = list(found.classes.values()), list(found.classes)
     return {"name": name, "scaler": scaler, "classes": classes, "codes": codes,
             "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), "told": [],
-            "input": {"data": name, "classes": classes, "codes": codes, **scaler.lists(), "window": window, "dates": dates}}
+            "input": {"data": name, "classes": classes, "codes": codes, **scaler.lists(), "window": window,
+                      "dates": dates}}
 
 
 def _scene_parts(scene, region: Tensor, window: int, stride: int) -> Splits:
@@ -374,4 +377,5 @@ def _image_parts(found, name: str, fractions: Sequence[float], seed: int) -> Spl
     shift, scale = scaler.mean.float(), scaler.std.float()
     counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(found.classes)) for p in parts]
     items = [Items(x[p], y[p], shift, scale) for p in parts]
-    return Splits(*items, {**_about(found, name, scaler, items, counts, y.shape[-1], 0), "md5": None, "files": found.files})
+    about = _about(found, name, scaler, items, counts, y.shape[-1], 0)
+    return Splits(*items, {**about, "md5": None, "files": found.files})

@@ -97,7 +97,25 @@ def refuse_page(
         raise ValueError(f"{path} is a web page and no data: the address asks for a login or has moved; get "
                          f"the file in a browser from {home}")
 
-# %% ../nbs/files.ipynb #adeb973e
+# %% ../nbs/files.ipynb #06e14f23
+class _Bar:
+    "What pooch shows its progress with: a bar of tqdm under the name of the file."
+    def __init__(self, name: str, shown: bool):
+        from tqdm import tqdm
+        self.bar, self.total = tqdm(desc=name, unit="B", unit_scale=True, ncols=79, disable=not shown), 0
+
+    def update(self, n: int) -> None:
+        self.bar.total = self.total or None
+        self.bar.update(n)
+
+    def reset(self) -> None:
+        if self.total:
+            self.bar.reset(self.total)
+
+    def close(self) -> None:
+        self.bar.close()
+
+
 def _download(url: str, part: Path, name: str, progress: bool, timeout: float) -> None:
     "Write the bytes at an address to a file."
     if urlsplit(url).scheme == "file":
@@ -105,16 +123,17 @@ def _download(url: str, part: Path, name: str, progress: bool, timeout: float) -
         return
     try:
         import pooch
-        from tqdm import tqdm
+        bar = _Bar(name, progress)
     except ImportError as e:
         raise ImportError('fetch: downloads need pooch and tqdm; install them with pip install '
                           '"hot_nbdev[train]", or put the file there by hand') from e
-    with tqdm(desc=name, unit="B", unit_scale=True, ncols=79, disable=not progress) as bar:
-        get = pooch.HTTPDownloader(progressbar=bar if progress else False, chunk_size=1 << 18, timeout=timeout,
-                                   headers={"Accept-Encoding": "identity"})     # the bytes as they are stored
-        get(url, str(part), None)
+    plain = {"Accept-Encoding": "identity"}         # the bytes as they are stored
+    try:
+        pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 18, timeout=timeout, headers=plain)(url, str(part), None)
+    finally:
+        bar.close()
 
-
+# %% ../nbs/files.ipynb #1a7c9b45
 def _unpack(part: Path) -> None:
     "Put what a gzip file holds, all its members, in its place."
     packed = part.with_name(part.name + ".gz")
@@ -149,8 +168,8 @@ def fetch(
             _unpack(part)
         refuse_page(part, url)
         if checksum and (came := check_sum(part, checksum)):
-            raise ValueError(f"fetch: {url} should have the checksum {checksum}, but {came} came; nothing was kept. "
-                             "The file has changed at its home, or something on the way has changed it")
+            raise ValueError(f"fetch: {url} should have the checksum {checksum}, but {came} came; nothing was "
+                             "kept. The file has changed at its home, or something on the way has changed it")
     try:
         return atomic_write(path, write)
     except (OSError, EOFError, zlib.error) as e:
@@ -171,7 +190,7 @@ def _missing(name: str, source: Source, folder: Path, download: bool, unchecked:
             raise FileNotFoundError(f"{text}. {e}") from e
     raise FileNotFoundError(text)
 
-
+# %% ../nbs/files.ipynb #760f1cc8
 def official_file(
     name: str,                            # what the file is called in messages
     source: Source,                       # its entry in a table
@@ -191,7 +210,8 @@ def official_file(
         refuse_page(path, source.home)
     if verify and not source.checksum and not unchecked:
         raise ValueError(f"{name}: no checksum of {path} is known, so nothing tells whether it is the official "
-                         f"file, or a part or a change of it. Compare it with {source.home}, and use it by unchecked=True")
+                         f"file, or a part or a change of it. Compare it with {source.home}, and use it by "
+                         "unchecked=True")
     if verify and source.checksum and (came := check_sum(path, source.checksum)):
         raise ValueError(f"{name}: {path} should have the checksum {source.checksum}, but has {came}: it is cut off, "
                          f"changed or another version. Get it from {source.home}, or read it as it is by verify=False")

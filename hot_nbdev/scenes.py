@@ -57,8 +57,9 @@ def _odd(codes: np.ndarray, known: Sequence[int], where: str) -> None:
     "Raise for the codes that are no classes."
     odd = [int(c) for c in np.unique(codes) if int(c) not in known]
     at = tuple(int(i) for i in np.argwhere(codes == odd[0])[0])
-    raise ValueError(f"number_classes: {where} holds {', '.join(map(str, odd[:5]))}{', …' * (len(odd) > 5)}, the first at "
-                     f"{at} and {int(np.isin(codes, odd).sum())} pixels in all, and the codes of the classes are "
+    some = ", ".join(map(str, odd[:5])) + ", …" * (len(odd) > 5)
+    raise ValueError(f"number_classes: {where} holds {some}, the first at {at} and "
+                     f"{int(np.isin(codes, odd).sum())} pixels in all, and the codes of the classes are "
                      f"{', '.join(map(str, list(known)[:20]))}; if such a pixel is not labeled, say so by "
                      f"ignore={tuple(odd[:5])}")
 
@@ -72,13 +73,15 @@ def number_classes(
 ) -> tuple[Tensor, dict]:          # numbers of classes, int64, -1 where not labeled; codes and names of classes
     "Codes become 0, 1, … in the order of the known ones."
     if codes.dtype.kind not in "iu":
-        raise ValueError(f"number_classes: {where} should hold whole numbers, but holds {codes.dtype}; convert it first")
+        raise ValueError(f"number_classes: {where} should hold whole numbers, but holds {codes.dtype}; convert it "
+                         "first")
     found = [int(c) for c in np.unique(codes)]
     if known is None:
         known = {c: f"class {c}" for c in found if c > 0 and c not in ignore}
     if not any(c in known for c in found) or len(known) > most:
-        raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but between 1 "
-                         f"and {most} are needed, with a labeled pixel; codes above 0 are classes, and 0 is \"not labeled\"")
+        raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but "
+                         f"between 1 and {most} are needed, with a labeled pixel; codes above 0 are classes, and 0 is "
+                         '"not labeled"')
     if set(found) - set(known) - set(ignore):
         _odd(codes, [*known, *ignore], where)
     values, places = np.unique(codes, return_inverse=True)
@@ -125,7 +128,8 @@ def load_scene(
     paths, known, source = _scene_files(name, labels, folder, download, verify)
     scene, codes = (load_array(p, op="scene_data") for p in paths)
     codes = codes[..., 0] if codes.ndim == 3 and codes.shape[-1] == 1 else codes
-    if scene.ndim not in (3, 4) or codes.shape != scene.shape[-3:-1] or codes.dtype.kind not in "iu" or 0 in scene.shape:
+    fits = scene.ndim in (3, 4) and 0 not in scene.shape and codes.shape == scene.shape[-3:-1]
+    if not fits or codes.dtype.kind not in "iu":
         raise ValueError(f"scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers "
                          f"(H, W) are needed, but {scene.shape} and {codes.dtype} {codes.shape} came from "
                          f"{paths[0].name} and {paths[1].name}; turn the axes or take another mask")
@@ -199,7 +203,8 @@ def load_images(
     x, codes = np.stack(x), np.stack(codes)
     known = _NLCD if name == "ssl4eo_nlcd" else {int(c): f"class {c}" for c in np.unique(codes) if c >= 0}
     y, known = number_classes(codes, known, ignore, f"the masks of {name}")
-    return Images(torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32)), y, known, [p for p, _ in pairs])
+    x = torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32))
+    return Images(x, y, known, [p for p, _ in pairs])
 
 # %% ../nbs/scenes.ipynb #255d9511
 def check_whole(
@@ -280,13 +285,14 @@ def check_scene(
     "Compare a new scene with the one that a model was trained on, and scale it."
     bands, size, dates = len(about["shift"]), about["window"], about.get("dates")
     ndim = {None: scene.ndim, 0: 3}.get(dates, 4)
-    if scene.ndim not in (3, 4) or scene.ndim != ndim or scene.shape[-1] != bands or dates not in (None, 0, scene.shape[0]):
+    fits = scene.ndim in (3, 4) and scene.ndim == ndim and scene.shape[-1] == bands
+    if not fits or dates not in (None, 0, scene.shape[0]):
         first = "" if dates == 0 else "dates, " if dates is None else f"{dates}, "
-        raise ValueError(f"check_scene: {where} should be a scene ({first}H, W, {bands}), as that of the training was, but "
-                         f"has the shape {scene.shape}; turn the axes, or choose the bands")
+        raise ValueError(f"check_scene: {where} should be a scene ({first}H, W, {bands}), as that of the training "
+                         f"was, but has the shape {scene.shape}; turn the axes, or choose the bands")
     if min(scene.shape[-3:-1]) < size:
-        raise ValueError(f"check_scene: {where} has {scene.shape[-3]} × {scene.shape[-2]} pixels, but the windows of the "
-                         f"model have {size}; give it a larger scene")
+        raise ValueError(f"check_scene: {where} has {scene.shape[-3]} × {scene.shape[-2]} pixels, but the windows of "
+                         f"the model have {size}; give it a larger scene")
     check_numbers(scene, f"check_scene: {where}")
     shift, scale = (torch.tensor(about[key]).double() for key in ("shift", "scale"))
     x = (torch.from_numpy(scene.astype(np.float64)) - shift) / scale

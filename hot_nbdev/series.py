@@ -62,8 +62,9 @@ class Series(NamedTuple):
 def _lines(path: Path) -> list[str]:
     content = read_whole(path)
     if b"\0" in content:
-        raise ValueError(f"load_series: line {content[:content.index(0)].count(10) + 1} of {path} holds bytes that are no "
-                         "text; save the file as comma-separated text in UTF-8")
+        line = content[:content.index(0)].count(b"\n") + 1
+        raise ValueError(f"load_series: line {line} of {path} holds bytes that are no text; save the file as "
+                         "comma-separated text in UTF-8")
     text = content.decode("utf-8-sig", "replace")
     return [line.rstrip("\r") for line in text.rstrip().split("\n")]
 
@@ -78,8 +79,8 @@ def _column_names(path: Path, lines: list[str], dated: bool) -> list[str]:
         raise ValueError(f"load_series: {path} holds no rows; get the file again")
     twice = [n for i, n in enumerate(names) if n in names[:i]]
     if twice:
-        raise ValueError(f"load_series: line 1 of {path} names the column {twice[0]!r} twice; give each column a name "
-                         "of its own")
+        raise ValueError(f"load_series: line 1 of {path} names the column {twice[0]!r} twice; give each column "
+                         "a name of its own")
     commas = len(names) - 1 + dated
     for i, line in enumerate(lines, 1):
         if line.count(",") != commas:
@@ -92,12 +93,14 @@ def _dates(stamps: list[str]) -> np.ndarray:
     "2016-07-01 00:00:00, and the other way in use: 1990/1/1 0:00; ValueError where one is neither."
     if "/" in stamps[0]:
         stamps = [np.datetime64(datetime.strptime(s, "%Y/%m/%d %H:%M")) for s in stamps]
+    elif not all("-" in s for s in stamps):         # NumPy would take 20200101 for a year
+        raise ValueError
     found = np.array(stamps, "datetime64[s]")
     if np.isnat(found).any():
         raise ValueError
     return found
 
-
+# %% ../nbs/series.ipynb #a94c8f56
 def _succeeds(f, *args) -> bool:
     try:
         f(*args)
@@ -108,7 +111,7 @@ def _succeeds(f, *args) -> bool:
 
 def _blame(path: Path, lines: list[str], names: list[str], dated: bool) -> None:
     "Raise for the first entry that cannot be read."
-    way = "" if not dated or "/" not in lines[1].split(",")[0] else "/"
+    way = "/" if "/" in lines[dated].split(",")[0] else "-"
     for i, line in enumerate(lines[dated:], 1 + dated):
         stamp, *_ = entries = line.split(",")
         for name, text in zip(names, entries[dated:], strict=True):
@@ -141,8 +144,8 @@ def _in_order(path: Path, dates: np.ndarray, lines: np.ndarray, sort: bool) -> n
     if len(back) and not sort:
         i = back[0]
         how = "the whole file is in reverse order" if (steps <= 0).all() else f"so it does {len(back)} times"
-        raise ValueError(f"load_series: line {lines[i + 1]} of {path}, {dates[i + 1]}, comes after {dates[i]}: time runs "
-                         f"backwards, and {how}; put the lines in order, or let sort=True do it")
+        raise ValueError(f"load_series: line {lines[i + 1]} of {path}, {dates[i + 1]}, comes after {dates[i]}: time "
+                         f"runs backwards, and {how}; put the lines in order, or let sort=True do it")
     return np.argsort(dates, kind="stable")
 
 
@@ -193,7 +196,8 @@ def _extremes(values: np.ndarray, bad: np.ndarray, names: list[str], lines: np.n
     return found
 
 # %% ../nbs/series.ipynb #59a5f8ad
-def _report(names: list, dates, values: np.ndarray, missing: np.ndarray, bad: np.ndarray, lines: np.ndarray) -> dict:
+def _report(names: list, dates, values: np.ndarray, missing: np.ndarray, bad: np.ndarray,
+            lines: np.ndarray) -> dict:
     "What is wrong with a series."
     steps = np.diff(dates).astype(int) if dates is not None and len(dates) > 1 else np.zeros(0, int)
     usual = int(np.median(steps)) if len(steps) else None
@@ -207,15 +211,15 @@ def _report(names: list, dates, values: np.ndarray, missing: np.ndarray, bad: np
         "step": usual,
     }
 
-
+# %% ../nbs/series.ipynb #359aa4e7
 def _filled(path: Path, names: list, values: np.ndarray, missing: np.ndarray, bad: np.ndarray, lines: np.ndarray,
             mend: bool, masked: bool) -> np.ndarray:
     "Values with what is missing filled or left to the mask; else an error where one is missing."
     if missing.any() and not (mend or masked):
         i, j = np.argwhere(missing)[0]
         raise ValueError(f"load_series: line {lines[i]} of {path}, column {names[j]!r}, is {values[i, j]} (in all "
-                         f"{missing.sum()} such, not finite or beyond {ABSURD:g}); mend=True fills it, masked=True hides it "
-                         "from the model")
+                         f"{missing.sum()} such, not finite or beyond {ABSURD:g}); mend=True fills it, masked=True "
+                         "hides it from the model")
     if (mend or masked) and bad.all(0).any():
         raise ValueError(f"load_series: column {names[bad.all(0).argmax()]!r} of {path} has no value at "
                          "all; leave the column out of the file")
@@ -233,7 +237,7 @@ def _find(name: str | Path, folder, download: bool, verify: bool, unchecked: boo
                                 f"{', '.join(SERIES)}")
     return Path(name)
 
-
+# %% ../nbs/series.ipynb #c4e69c4f
 def load_series(
     name: str | Path,                     # a name in SERIES, or the path of a file of one of the two layouts
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
@@ -271,16 +275,19 @@ def report_lines(
     report: dict,       # of a `Series`
 ) -> list[str]:         # nothing for a series without fault
     "What was found in a series, in sentences."
-    done = "filled with the value before" if report["mended"] else "hidden by the mask" if report["masked"] else "left as numbers"
+    done = "filled with the value before" if report["mended"] else "left as numbers"
     done = "hidden by the mask" if report["masked"] else done
     found = [f"{n} sentinels -9999 in column {name!r}, {done}" for name, n in report["sentinels"].items()]
     found += [f"{n} values missing in column {name!r}, {done}" for name, n in report["missing"].items()]
     found += [f"line {line}, column {name!r}: {value:g} lies a million times further off than the others"
               for name, (line, value) in report["extreme"].items()]
-    twice = "all but one dropped" if report["mended"] else "left as they are"
-    found += [f"{len(report['dates twice'])} lines with a time that stood there before, {twice}"] * bool(report["dates twice"])
-    found += [f"{len(report['gaps'])} steps in time differ from the usual one of {report['step']} s, the first "
-              f"({report['gaps'][0][1]} s) after {report['gaps'][0][0]}"] if report["gaps"] else []
+    if report["dates twice"]:
+        twice = "all but one dropped" if report["mended"] else "left as they are"
+        found.append(f"{len(report['dates twice'])} lines with a time that stood there before, {twice}")
+    if report["gaps"]:
+        start, seconds = report["gaps"][0]
+        found.append(f"{len(report['gaps'])} steps in time differ from the usual one of {report['step']} s, the "
+                     f"first ({seconds} s) after {start}")
     return found
 
 # %% ../nbs/series.ipynb #ac855b15
@@ -288,11 +295,13 @@ def _check_columns(names: list[str], trained: list[str]) -> None:
     if names == trained:
         return
     lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
-    what = "; ".join(f"{text} {', '.join(map(repr, some[:5]))}" for text, some in (("it lacks", lost), ("it has in addition", new))
-                     if some) or f"they stand in another order, and should begin {', '.join(map(repr, trained[:5]))}"
-    raise ValueError(f"check_like: the file has other columns than the {len(trained)} that the model was trained on: {what}")
+    first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
+    what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
+    what = what or [f"they stand in another order, and should be {first(trained)}"]
+    raise ValueError(f"check_like: the file has other columns than the {len(trained)} that the model was trained "
+                     f"on: {'; '.join(what)}")
 
-
+# %% ../nbs/series.ipynb #cdfc27bc
 def check_like(
     series: Series,     # the new one
     about: dict,        # of the training: names, shift and scale of each column; step in seconds, if known
@@ -301,12 +310,14 @@ def check_like(
     "Compare a new series with the one that a model was trained on, and scale its last rows."
     _check_columns(series.names, list(about["names"]))
     if len(series.values) < lookback:
-        raise ValueError(f"check_like: the file has {len(series.values)} rows, but the model sees {lookback}; give it more")
+        raise ValueError(f"check_like: the file has {len(series.values)} rows, but the model sees {lookback}; give "
+                         "it more")
     values, mask = series.values[-lookback:].double(), series.mask[-lookback:]
     holes = {n: int(c) for n, c in zip(series.names, (~mask).sum(0), strict=True) if c}
     if holes and not series.report["mended"]:
-        raise ValueError(f"check_like: of the last {lookback} rows, which the model sees, values are missing (NaN or -9999): "
-                         f"{', '.join(f'{c} in column {n!r}' for n, c in holes.items())}; mend=True fills them")
+        where = ", ".join(f"{c} in column {n!r}" for n, c in holes.items())
+        raise ValueError(f"check_like: of the last {lookback} rows, which the model sees, values are missing (NaN or "
+                         f"-9999): {where}; mend=True fills them")
     told = [f"column {n!r}: {c} of the last {lookback} values were missing and are filled" for n, c in holes.items()]
     scaled = (values - torch.tensor(about["shift"]).double()) / torch.tensor(about["scale"]).double()
     far = (scaled.abs() > 20).sum(0).tolist()

@@ -50,7 +50,7 @@ def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
                     info["license"], "medmnist", _SHA256.get(file))
     return flag, info, source
 
-
+# %% ../nbs/volumes.ipynb #23ba4162
 def _check_official(path: Path, arrays: dict, counts: dict, size: int, classes: int, home: str) -> None:
     "Raise where an array has not the shape, type or values that it should have."
     for split, n in counts.items():
@@ -90,7 +90,7 @@ def _own_images(path: Path, split: str, images: np.ndarray, shape: tuple | None)
     wide = images.dtype.kind in "iu" and images.dtype != np.uint8        # torch has no arithmetic for some of these
     return torch.from_numpy(images.astype(np.float32) if wide or images.dtype.itemsize > 4 else images)
 
-
+# %% ../nbs/volumes.ipynb #ed8b5134
 def _own_labels(path: Path, arrays: dict) -> tuple[dict, list]:
     "Numbers of the classes for each part, and the labels that stand for them."
     found = {}
@@ -99,18 +99,18 @@ def _own_labels(path: Path, arrays: dict) -> tuple[dict, list]:
         labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
         n = len(arrays[f"{split}_images"])
         if labels.shape != (n,) or labels.dtype.kind not in "iu":
-            raise ValueError(f"volume_data: {split}_labels in {path} should be whole numbers of shape ({n},) or ({n}, 1), "
-                             f"but are {labels.dtype} of shape {labels.shape}; give each volume one label")
+            raise ValueError(f"volume_data: {split}_labels in {path} should be whole numbers of shape ({n},) or "
+                             f"({n}, 1), but are {labels.dtype} of shape {labels.shape}; give each volume one label")
         found[split] = labels
     known = np.unique(found["train"])
     for split, labels in found.items():
         new = np.setdiff1d(labels, known)
         if len(new) or len(known) < 2:
-            raise ValueError(f"volume_data: {split}_labels in {path} hold {new.tolist()[:5]}, but train_labels hold only "
-                             f"{known.tolist()[:5]}; give the training part each class, and two of them at least")
+            raise ValueError(f"volume_data: {split}_labels in {path} hold {new.tolist()[:5]}, but train_labels hold "
+                             f"only {known.tolist()[:5]}; give the training part each class, and two of them at least")
     return {s: torch.from_numpy(np.searchsorted(known, labels)).long() for s, labels in found.items()}, known.tolist()
 
-
+# %% ../nbs/volumes.ipynb #1e1e8447
 def _own_masks(path: Path, images: dict) -> dict | None:
     "Masks, if the archive has them for each part."
     with np.load(path, allow_pickle=False) as stored:
@@ -121,8 +121,8 @@ def _own_masks(path: Path, images: dict) -> dict | None:
     for split in PARTS:
         mask, shape = arrays[f"{split}_masks"], tuple(images[split].shape[:4])
         if mask.dtype != bool or mask.shape != shape or not mask.reshape(len(mask), -1).any(1).all():
-            raise ValueError(f"volume_data: {split}_masks in {path} should be bool of shape {shape} with a True in each "
-                             f"volume, but are {mask.dtype} of shape {mask.shape}; True says that a voxel is known")
+            raise ValueError(f"volume_data: {split}_masks in {path} should be bool of shape {shape} with a True in "
+                             f"each volume, but are {mask.dtype} of shape {mask.shape}; True means a known voxel")
         masks[split] = torch.from_numpy(mask)
     return masks
 
@@ -136,7 +136,7 @@ def _scale(images: Tensor, mask: Tensor | None) -> tuple:
     scale = torch.where(scale > 1e-12 * shift.abs(), scale, 1.0)
     return (shift.item(), scale.item()) if len(shift) == 1 else (shift.float(), scale.float())
 
-
+# %% ../nbs/volumes.ipynb #b15d6ebf
 def _own(path: Path) -> VolumeSet:
     arrays = load_arrays(path, [f"{s}_{k}" for s in PARTS for k in ("images", "labels")], "volume_data")
     images = {}
@@ -147,7 +147,8 @@ def _own(path: Path) -> VolumeSet:
     masks = _own_masks(path, images)
     shift, scale = _scale(images["train"], masks and masks["train"])
     about = {"name": path.stem, "md5": None, "checksum": sha256(path), "classes": [f"class {c}" for c in codes],
-             "codes": codes, "task": "multi-class" if len(codes) > 2 else "binary-class", "shift": shift, "scale": scale}
+             "codes": codes, "task": "multi-class" if len(codes) > 2 else "binary-class", "shift": shift,
+             "scale": scale}
     return VolumeSet(images, labels, masks, about)
 
 # %% ../nbs/volumes.ipynb #f7793169
@@ -162,7 +163,8 @@ def load_volumes(
     if Path(name).suffix != ".npz":
         return _official(str(name), size, folder, download, verify)
     if not Path(name).is_file():
-        raise FileNotFoundError(f"volume_data: there is no file {name}; give the path of an .npz, or one of {', '.join(VOLUMES)}")
+        raise FileNotFoundError(f"volume_data: there is no file {name}; give the path of an .npz, or one of "
+                                f"{', '.join(VOLUMES)}")
     return _own(Path(name))
 
 # %% ../nbs/volumes.ipynb #b5f4ea22
@@ -184,8 +186,8 @@ def check_volumes(
     sizes, channels = tuple(about.get("sizes", images.shape[-3:])), about.get("channels", 1)
     shape = images.shape if channels > 1 or images.shape[-4:] == (*sizes, 1) else (*images.shape, 1)
     if shape[-4:] != (*sizes, channels) or len(shape) not in (4, 5) or 0 in shape:
-        raise ValueError(f"check_volumes: {where} should hold volumes of the size {sizes} that the model was trained on, "
-                         f"with {channels} channels, but has the shape {images.shape}; bring them to that size")
+        raise ValueError(f"check_volumes: {where} should hold volumes of the size {sizes} that the model was trained "
+                         f"on, with {channels} channels, but has the shape {images.shape}; bring them to that size")
     check_numbers(images, f"check_volumes: {where}")
     if about.get("dtype", "uint8") == "uint8":
         wrong = _unlike_bytes(images.min(), images.max(), images.dtype.kind in "iu" or bool((images % 1 == 0).all()),

@@ -1,17 +1,262 @@
-"""The scripts behind chapter 20: pictures of whole scenes fit their runs, simple models have their rows."""
+"""Scenes: masks and their codes, parts, new scenes for a trained model, and the scripts behind chapter 20."""
 import csv
 import importlib.util
 import json
+import sys
 
 import numpy as np
 import pytest
 import torch
 from chapters import ROOT
+from official import official
 
 from hot_nbdev.data import scene_data
+from hot_nbdev.scenes import (
+    SCENES,
+    check_scene,
+    number_classes,
+    split_blocks,
+    window_corners,
+)
 from hot_nbdev.training import Segmentation, evaluate
 from hot_nbdev.transformer import HOTSegmenter, SegmenterConfig
 
+
+@pytest.mark.parametrize("H, W, block, gap", [
+    (33, 40, 4, 0), (40, 33, 8, 2), (12, 12, 4, 1), (64, 64, 16, 5)])
+def test_windows_of_parts_share_no_pixel(H, W, block, gap):
+    labels = torch.randint(-1, 4, (H, W), generator=torch.Generator().manual_seed(0))
+    for seed in range(3):
+        region = split_blocks(labels, block, gap=gap, seed=seed)
+        assert torch.equal(region, split_blocks(labels, block, gap=gap, seed=seed))
+        assert (region[H // block * block:] == -1).all() and all((region == i).any() for i in (1, 2))
+        seen = torch.zeros(3, H, W)
+        for i in range(3):
+            for r, c in window_corners(region == i, 4, 1 if i == 0 else 4).tolist():
+                seen[i, r:r + 4, c:c + 4] += 1
+        assert ((seen > 0).sum(0) <= 1).all() and seen[1:].max() <= 1
+        apart = torch.cdist((region == 0).nonzero().float(), (region > 0).nonzero().float(), p=torch.inf)
+        assert not len(apart) or apart.min() == gap + 1
+
+
+def test_a_split_without_labels_or_with_too_few_blocks():
+    assert set(split_blocks(torch.full((8, 8), -1), 2).unique().tolist()) == {0, 1, 2}
+    for options in [dict(block=4), dict(block=9), dict(block=2, fractions=(0.5, 0.5)),
+                    dict(block=2, fractions=(0.9, 0.2, 0.2))]:
+        with pytest.raises(ValueError, match="split_blocks"):
+            split_blocks(torch.zeros(8, 4, dtype=torch.int64), **options)
+
+
+def test_scene_files(tmp_path):
+    rng = np.random.RandomState(0)
+    np.save(tmp_path / "s.npy", rng.rand(24, 24, 3))
+    np.save(tmp_path / "m.npy", rng.randint(0, 3, (24, 24)))
+    a = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
+    b = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
+    x, y = a.train[torch.arange(len(a.train))]
+    assert x.shape[1:] == (4, 4, 3) and torch.equal(x, b.train[torch.arange(len(b.train))][0])
+    assert set(y.unique().tolist()) == {-1, 0, 1} and a.about["codes"] == [1, 2]
+    assert sum(c.sum() for c in a.about["class_counts"].values()) == (a.train.labels >= 0).sum()
+    with pytest.raises(ValueError, match="multiple of window"):
+        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy", block=6)
+    broken = rng.rand(24, 24, 3)
+    broken[0, 0, 0] = np.nan
+    np.save(tmp_path / "s.npy", broken)
+    with pytest.raises(ValueError, match="holds 1 values that are not finite"):
+        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
+    np.save(tmp_path / "m.npy", rng.rand(24, 24))
+    with pytest.raises(ValueError, match="whole numbers"):
+        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
+    np.save(tmp_path / "m.npy", np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match="cannot be read.*pickle"):
+        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
+
+
+def ssl4eo(folder, n, save, product="nlcd"):
+    rng = np.random.RandomState(0)
+    for i in range(n):
+        image, mask = rng.randint(0, 256, (8, 8, 7)), rng.choice([0, 11, 95], (8, 8))
+        for root, name, array in [("ssl4eo_l_oli_sr_benchmark", "all_bands", image),
+                                  (f"ssl4eo_l_oli_{product}", f"{product}_2019", mask)]:
+            place = folder / root / f"{i:07d}" / "scene"
+            place.mkdir(parents=True)
+            save(place / name, array.astype(np.uint8))
+
+
+def test_ssl4eo_folders(tmp_path, monkeypatch):
+    with pytest.raises(FileNotFoundError, match="ssl4eo_l_oli_sr_benchmark is not in"):
+        scene_data("ssl4eo_nlcd", folder=tmp_path)
+    ssl4eo(tmp_path, 10, lambda path, array: np.save(path.with_suffix(".npy"), array), "cdl")
+    splits = scene_data("ssl4eo_cdl", folder=tmp_path, fractions=(0.6, 0.2, 0.2), limit=5, unchecked=True)
+    assert splits.about["counts"] == (3, 1, 1) and splits.about["codes"] == [0, 11, 95]
+    x, y = splits.train[torch.tensor([0])]
+    assert x.shape == (1, 8, 8, 7) and y.shape == (1, 8, 8)
+    (tmp_path / "ssl4eo_l_oli_cdl" / "0000003" / "scene" / "cdl_2019.npy").unlink()
+    with pytest.raises(FileNotFoundError, match="0000003.*is missing"):
+        scene_data("ssl4eo_cdl", folder=tmp_path, unchecked=True)
+    with pytest.raises(ValueError, match="no checksum.*unchecked=True"):
+        scene_data("ssl4eo_cdl", folder=tmp_path)
+    with pytest.raises(ValueError, match="limit is 2"):
+        scene_data("ssl4eo_cdl", folder=tmp_path, limit=2, unchecked=True)
+    with pytest.raises(ValueError, match="ssl4eo_nlcd and ssl4eo_cdl"):
+        scene_data("ssl4eo_x", folder=tmp_path)
+
+
+def test_ssl4eo_geotiff(tmp_path, monkeypatch):
+    tifffile = pytest.importorskip("tifffile", reason="no reader of TIFF is installed")
+    ssl4eo(tmp_path, 4, lambda path, array: tifffile.imwrite(
+        path.with_suffix(".tif"), array.transpose(2, 0, 1) if array.ndim == 3 else array,
+        planarconfig="separate" if array.ndim == 3 else None, photometric="minisblack"))
+    splits = scene_data("ssl4eo_nlcd", folder=tmp_path, unchecked=True)
+    stored = np.random.RandomState(0).randint(0, 256, (8, 8, 7)).astype(np.uint8)
+    images = torch.cat([p.images for p in splits[:3]])
+    assert any(torch.equal(i, torch.from_numpy(stored)) for i in images)
+    monkeypatch.setitem(sys.modules, "tifffile", None)
+    with pytest.raises(ImportError, match="install tifffile|\\.npy"):
+        scene_data("ssl4eo_nlcd", folder=tmp_path, unchecked=True)
+    monkeypatch.undo()
+    for p in tmp_path.glob("**/all_bands.tif"):
+        p.write_bytes(p.read_bytes()[:40])
+    with pytest.raises(ValueError, match="cannot be read"):
+        scene_data("ssl4eo_nlcd", folder=tmp_path, unchecked=True)
+
+
+CODES = np.random.RandomState(0).choice([0, 2, 5], (24, 24))
+
+
+def stored(folder, codes=CODES, scene=None):
+    np.save(folder / "s.npy", np.random.RandomState(1).rand(24, 24, 3) if scene is None else scene)
+    np.save(folder / "m.npy", codes)
+    return dict(name=folder / "s.npy", window=4, labels=folder / "m.npy")
+
+
+def put_code(code, dtype=np.int64):
+    codes = CODES.astype(dtype)
+    codes[7, 9] = code
+    return codes
+
+
+@pytest.mark.parametrize(
+    "codes, text",
+    [
+        (put_code(-1), r"m.npy holds -1, the first at \(7, 9\) and 1 pixels.*ignore=\(-1,\)"),
+        (np.where(CODES == 2, -2, CODES), "holds -2,.*ignore="),
+        (put_code(-9999), r"holds -9999,.*ignore=\(-9999,\)"),
+        (CODES * 0, "needed, with a labeled pixel"),
+        (CODES * 0 - 1, "needed, with a labeled pixel"),
+        (np.arange(576).reshape(24, 24) - 300, "holds -300, -299, -298, -297, -296, …"),
+        (np.arange(576, dtype=np.uint64).reshape(24, 24) + 2**63, None),
+        (CODES.astype(float), "whole numbers"),
+        (CODES > 0, "whole numbers"),
+        (CODES[:, :23], "turn the axes"),
+    ],
+)
+def test_codes_that_are_no_classes(tmp_path, codes, text):
+    if text is None:  # as many classes as pixels, of any size: allowed, and small in memory
+        return assert_small(number_classes(codes)[0], codes)
+    with pytest.raises(ValueError, match=text):
+        scene_data(**stored(tmp_path, codes))
+
+
+def assert_small(y, codes):
+    assert y.shape == codes.shape and y.max() < codes.size
+
+
+def test_a_code_that_is_allowed_is_not_labeled(tmp_path):
+    parts = scene_data(**stored(tmp_path, put_code(-9999)), ignore=(-9999,))
+    assert parts.train.labels[7, 9] == -1 and parts.about["codes"] == [2, 5]
+    large = scene_data(**stored(tmp_path, put_code(2**40)))  # took 8.8 TB when codes indexed a table
+    assert large.about["codes"] == [2, 5, 2**40] and large.train.labels[7, 9] == 2
+    assert number_classes(put_code(5), {5: "a", 2: "b"})[0][7, 9] == 0
+    with pytest.raises(ValueError, match="holds 5,"):
+        number_classes(put_code(5), {2: "b"})
+    with pytest.raises(ValueError, match="1025 classes"):
+        number_classes(np.arange(1026))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e31])
+@pytest.mark.parametrize("dates", [0, 2])
+def test_values_of_a_scene_that_are_none(tmp_path, wrong, dates):
+    scene = np.ones((dates, 24, 24, 3)) if dates else np.ones((24, 24, 3))
+    scene[..., 3, 4, 1] = wrong
+    with pytest.raises(ValueError, match="s.npy holds . values that are not finite or beyond 1e.30.*3, 4, 1"):
+        scene_data(**stored(tmp_path, scene=scene))
+
+
+def test_scenes_of_other_kinds(tmp_path):
+    for scene in (np.ones((24, 24, 3), complex), np.ones((24, 24, 3), bool)):
+        with pytest.raises(ValueError, match="real numbers"):
+            scene_data(**stored(tmp_path, scene=scene))
+    with pytest.raises(ValueError, match="turn the axes"):
+        scene_data(**stored(tmp_path, scene=np.ones((24, 24))))
+    scene = np.random.RandomState(0).randint(0, 9999, (24, 24, 3))
+    a, b = (scene_data(**stored(tmp_path, scene=scene.astype(t))).train.scene for t in ("uint16", "float64"))
+    assert torch.equal(a, b)
+    scene[0, 0, 0] = -9999
+    assert "1 values of the scene are -9999" in scene_data(**stored(tmp_path, scene=scene)).about["told"][0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(window=0),
+        dict(window=-4),
+        dict(stride=0),
+        dict(stride=-1),
+        dict(block=-4),
+        dict(gap=-1),
+        dict(seed=-1),
+        dict(window=4.0),
+        dict(stride=True),
+        dict(limit=-1),
+    ],
+)
+def test_sizes_that_are_none(tmp_path, options):
+    [(name, value)] = options.items()
+    with pytest.raises(ValueError, match=f"scene_data: {name} is {value}; give a whole number"):
+        scene_data(**{**stored(tmp_path), **options})
+    with pytest.raises(ValueError, match="limit is for"):
+        scene_data(**stored(tmp_path), limit=5)
+    for wrong in (dict(block=0), dict(block=2.0), dict(block=4, gap=-1), dict(block=4, draws=0)):
+        with pytest.raises(ValueError, match="split_blocks: .* is "):
+            split_blocks(torch.zeros(24, 24, dtype=torch.int64), **wrong)
+    for size, stride in [(0, 1), (-1, 1), (4, 0), (4, -2)]:
+        with pytest.raises(ValueError, match="window_corners: .* is "):
+            window_corners(torch.ones(24, 24, dtype=torch.bool), size, stride)
+    assert window_corners(torch.ones(3, 9, dtype=torch.bool), 4, 1).shape == (0, 2)
+
+
+def test_a_new_scene_is_compared_with_the_training(tmp_path):
+    about = scene_data(**stored(tmp_path)).about["input"]
+    scene = np.load(tmp_path / "s.npy")
+    x, told = check_scene(scene, json.loads(json.dumps(about)))
+    assert told == [] and x.dtype == torch.float32 and x.shape == scene.shape and about["dates"] == 0
+    old = {key: about[key] for key in ("shift", "scale", "window")}        # what runs remembered before
+    assert torch.equal(check_scene(scene, old)[0], x)
+    for wrong, text in [
+        (scene[..., :2], r"\(H, W, 3\)"),
+        (scene[None], r"\(H, W, 3\)"),
+        (scene[0], r"\(H, W, 3\)"),
+        (scene[:3], "windows.*have 4"),
+        (scene * 1j, "complex"),
+        (scene > 0, "real numbers"),
+        (np.where(scene > 0.9, np.nan, scene), "not finite"),
+        (scene * 1e31, "not finite or beyond"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            check_scene(wrong, about)
+    assert "20 deviations" in check_scene(scene * 1e4, about)[1][0]
+    assert "other units" in check_scene(scene / 1e4, about)[1][0]
+
+
+def test_parts_of_scenes_have_fingerprints(tmp_path):
+    a, b = (scene_data(**stored(tmp_path), seed=s).fingerprint() for s in (0, 0))
+    others = [scene_data(**stored(tmp_path), seed=1), scene_data(**{**stored(tmp_path), "window": 6}),
+              scene_data(**stored(tmp_path, CODES[::-1])), scene_data(**stored(tmp_path), gap=1)]
+    assert a == b and len({a, *(o.fingerprint() for o in others)}) == 5
+
+
+# the scripts behind chapter 20
 
 def load(name):
     spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
@@ -78,3 +323,11 @@ def test_simple_models_have_their_rows(tmp_path):
     stored = {r["model"]: float(r["test_accuracy"]) for r in rows}
     assert found.keys() == stored.keys()
     assert all(found[name] == pytest.approx(stored[name], abs=2e-3) for name in found)
+
+
+def test_official_sentinel2():
+    official("sentinel2", SCENES["sentinel2"].file)
+    splits = scene_data("sentinel2", download=False)
+    x, y = splits.train[torch.arange(4)]
+    assert x.shape == (4, 5, 16, 16, 13) and y.max() < 5
+    assert len(splits.about["classes"]) == 5 and splits.train.labels.shape == (101, 100)

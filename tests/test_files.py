@@ -1,0 +1,253 @@
+"""Files: downloads that fail in every way, checksums, damaged arrays."""
+import contextlib
+import gzip
+import hashlib
+import http.server
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from hot_nbdev.files import (
+    Source,
+    check_numbers,
+    fetch,
+    file_md5,
+    load_array,
+    load_arrays,
+    official_file,
+    read_whole,
+    sha256,
+)
+
+BODY = bytes(range(256)) * 4000          # about a megabyte: several reads
+MD5 = hashlib.md5(BODY).hexdigest()
+HELD = threading.Event()
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    "Whole, short, held back, packed, or missing."
+
+    def do_GET(self):
+        body = gzip.compress(BODY) if "gz" in self.path and "plain" not in self.path else BODY
+        sent = body[:len(body) // 2] if "short" in self.path else body
+        self.send_response(404 if "none" in self.path else 200)
+        if "unsaid" not in self.path:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if "held" in self.path:
+            self.wfile.write(sent[:300000])
+            self.wfile.flush()
+            HELD.wait(10)
+            sent = sent[300000:]
+        with contextlib.suppress(OSError):       # the other side may have hung up
+            self.wfile.write(sent)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def home():
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def files(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_download(home, tmp_path, capsys):
+    path = fetch(f"{home}/whole", tmp_path / "x.bin", MD5, progress=True)
+    assert path.read_bytes() == BODY and files(tmp_path) == ["x.bin"]
+    bar = capsys.readouterr().err
+    assert "100%" in bar and bar.endswith("\n")
+    fetch(f"{home}/unsaid", tmp_path / "y.bin", MD5, progress=True)
+    assert "B/s" in capsys.readouterr().err
+    fetch(f"{home}/whole", tmp_path / "z.bin", sha256(path), progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_download_unpacks(home, tmp_path):
+    assert fetch(f"{home}/x.txt.gz", tmp_path / "x.txt", MD5).read_bytes() == BODY
+    assert (
+        gzip.decompress(fetch(f"{home}/x.txt.gz", tmp_path / "x.txt.gz", unchecked=True).read_bytes()) == BODY
+    )
+    with pytest.raises(OSError, match="ended before"):
+        fetch(f"{home}/unsaid.short.gz", tmp_path / "y.txt", unchecked=True)
+    with pytest.raises(OSError, match="failed"):
+        fetch(f"{home}/plain?.gz", tmp_path / "y.txt", unchecked=True)           # says gz and is not
+    assert files(tmp_path) == ["x.txt", "x.txt.gz"]
+
+
+@pytest.mark.parametrize(
+    "path, error, text",
+    [
+        ("short", OSError, "IncompleteRead.*nothing was kept"),
+        ("none", OSError, "404"),
+        ("whole", ValueError, "should have the checksum"),
+    ],
+)
+def test_failed_download_leaves_nothing(home, tmp_path, path, error, text):
+    with pytest.raises(error, match=text):
+        fetch(f"{home}/{path}", tmp_path / "x.bin", "0" * 32)
+    assert files(tmp_path) == []
+
+
+def test_nobody_answers(tmp_path):
+    with pytest.raises(OSError, match="failed.*nothing was kept"):
+        fetch("http://127.0.0.1:9/x", tmp_path / "x.bin", MD5, timeout=2)
+    assert files(tmp_path) == []
+
+
+def test_existing_file_is_not_overwritten(home, tmp_path):
+    (tmp_path / "x.bin").write_text("mine")
+    with pytest.raises(FileExistsError, match="stays as it is"):
+        fetch(f"{home}/whole", tmp_path / "x.bin", MD5)
+    assert (tmp_path / "x.bin").read_text() == "mine"
+
+
+def test_half_a_file_never_has_its_final_name(home, tmp_path):
+    HELD.clear()
+    work = threading.Thread(target=fetch, args=(f"{home}/held", tmp_path / "x.bin", MD5), daemon=True)
+    work.start()
+    for _ in range(500):
+        if files(tmp_path):
+            break
+        time.sleep(0.01)
+    assert [n for n in files(tmp_path) if n.endswith(".part")] and not (tmp_path / "x.bin").exists()
+    HELD.set()
+    work.join(20)
+    assert files(tmp_path) == ["x.bin"] and file_md5(tmp_path / "x.bin") == MD5
+
+
+def test_interrupted_download_leaves_nothing(home, tmp_path, monkeypatch):
+    def stop(*args):
+        raise KeyboardInterrupt
+    monkeypatch.setattr("tqdm.tqdm.update", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fetch(f"{home}/whole", tmp_path / "x.bin", MD5, progress=True)
+    assert files(tmp_path) == []
+
+
+def test_official_file_is_found_fetched_or_explained(home, tmp_path):
+    source = Source("deep/x.bin", "https://example.org", f"{home}/whole", MD5, (), "", "")
+    with pytest.raises(FileNotFoundError, match="https://example.org.*HOT_DATA"):
+        official_file("x", source, tmp_path, download=False)
+    path = official_file("x", source, tmp_path)
+    assert path == tmp_path / "deep" / "x.bin"
+    path.rename(tmp_path / "x.bin")
+    assert official_file("x", source, tmp_path) == tmp_path / "x.bin"
+    (tmp_path / "x.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=f"(?s)x.bin is not in.*{MD5}.*404"):
+        official_file("x", source._replace(url=f"{home}/none"), tmp_path)
+    with pytest.raises(ValueError, match="should have the checksum"):
+        official_file("x", source._replace(md5="0" * 32), tmp_path)
+    assert files(tmp_path) == ["deep"] and files(tmp_path / "deep") == []
+    with pytest.raises(FileNotFoundError, match="is not a folder"):
+        official_file("x", source, tmp_path / "nowhere")
+
+
+PAGE = b"\xef\xbb\xbf \n<!DOCTYPE html><title>Log in</title>"
+
+
+def test_a_web_page_is_not_kept_as_data(home, tmp_path, monkeypatch):
+    "A page with the answer 200, as a home behind a login gives it, and one that was kept earlier."
+    monkeypatch.setitem(globals(), "BODY", PAGE)
+    with pytest.raises(ValueError, match="web page.*login"):
+        fetch(f"{home}/unsaid", tmp_path / "electricity.csv", unchecked=True)
+    assert files(tmp_path) == []
+    (tmp_path / "electricity.csv").write_bytes(PAGE)
+    source = Source("electricity.csv", "https://example.org", None, None, (), "", "")
+    for options in ({}, {"unchecked": True}, {"verify": False}):
+        with pytest.raises(ValueError, match="web page.*https://example.org"):
+            official_file("electricity", source, tmp_path, **options)
+
+
+def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
+    with pytest.raises(ValueError, match="no checksum.*unchecked=True"):
+        fetch(f"{home}/whole", tmp_path / "x.bin")
+    source = Source("x.bin", "https://example.org", f"{home}/whole", None, (), "", "")
+    with pytest.raises(FileNotFoundError, match="not known.*unchecked=True"):
+        official_file("x", source, tmp_path)
+    assert files(tmp_path) == []
+    path = official_file("x", source, tmp_path, unchecked=True)
+    with pytest.raises(ValueError, match="no checksum of .*x.bin is known.*unchecked=True"):
+        official_file("x", source, tmp_path)
+    assert official_file("x", source, tmp_path, unchecked=True) == path
+    assert official_file("x", source, tmp_path, verify=False) == path
+
+
+def test_sha256_goes_before_md5(home, tmp_path):
+    source = Source("x.bin", "https://example.org", f"{home}/whole", MD5, (), "", "", "0" * 64)
+    with pytest.raises(ValueError, match="should have the checksum 0000"):
+        official_file("x", source, tmp_path)
+    right = source._replace(md5="0" * 32, sha256=hashlib.sha256(BODY).hexdigest())
+    assert sha256(official_file("x", right, tmp_path)) == right.checksum
+
+
+def test_all_members_of_a_gzip_file_are_read(tmp_path):
+    packed = gzip.compress(b"first\n") + gzip.compress(b"second\n")
+    (tmp_path / "x.txt.gz").write_bytes(packed)
+    got = fetch(
+        (tmp_path / "x.txt.gz").as_uri(), tmp_path / "x.txt", hashlib.sha256(b"first\nsecond\n").hexdigest()
+    )
+    assert got.read_bytes() == read_whole(tmp_path / "x.txt.gz") == b"first\nsecond\n"
+    (tmp_path / "cut.gz").write_bytes(packed[:-9])
+    with pytest.raises(ValueError, match="cannot be unpacked.*cut off"):
+        read_whole(tmp_path / "cut.gz")
+    assert files(tmp_path) == ["cut.gz", "x.txt", "x.txt.gz"]
+
+
+def test_downloads_without_pooch_name_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(ImportError, match=r"hot_nbdev\[train\]"):
+        fetch("http://127.0.0.1:9/x", tmp_path / "x.bin", MD5)
+    source = Source("x.bin", "https://example.org", "http://127.0.0.1:9/x", MD5, (), "", "")
+    with pytest.raises(FileNotFoundError, match=r"x.bin is not in.*hot_nbdev\[train\]"):
+        official_file("x", source, tmp_path)
+    assert files(tmp_path) == []
+
+
+def test_arrays_that_cannot_be_read_give_one_line(tmp_path):
+    np.savez(tmp_path / "two.npz", a=np.arange(3), b=np.zeros(2))
+    np.savez(tmp_path / "one.npz", a=np.arange(3))
+    np.savez(tmp_path / "pickled.npz", a=np.array([{}]))
+    np.save(tmp_path / "pickled.npy", np.array([{}]))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "two.npz").read_bytes()[:150])
+    (tmp_path / "text.npz").write_text("no archive")
+    (tmp_path / "empty.npy").write_bytes(b"")
+    np.testing.assert_array_equal(load_array(tmp_path / "one.npz"), np.arange(3))
+    for file, key, text in [
+        ("two.npz", None, "a, b; choose one by key="),
+        ("two.npz", "c", "'c'.*holds a, b"),
+        ("pickled.npz", None, "[Pp]ickle"),
+        ("pickled.npy", None, "[Pp]ickle"),
+        ("cut.npz", None, "cannot be read"),
+        ("cut.npz", "a", "cannot be read"),
+        ("text.npz", "a", "cannot be read"),
+        ("empty.npy", None, "cannot be read"),
+        ("no.npz", None, "cannot be read.*No such file"),
+        ("x.csv", None, "npy or .npz"),
+    ]:
+        with pytest.raises(ValueError, match=text) as e:
+            load_array(tmp_path / file, key)
+        assert file in str(e.value) and "\n" not in str(e.value)
+    with pytest.raises(ValueError, match="should hold the array 'c'"):
+        load_arrays(tmp_path / "two.npz", ["a", "c"], "show")
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e31])
+def test_numbers_that_are_none_are_found(wrong):
+    x = np.zeros((3, 4, 5))
+    check_numbers(x, "x"), check_numbers(x.astype(np.float16), "x"), check_numbers(np.arange(3), "x")
+    x[1, 2, 3] = wrong
+    with pytest.raises(ValueError, match=r"x holds 1 values.*\(1, 2, 3\)"):
+        check_numbers(x, "x")
+    for other in (np.zeros(2, complex), x > 0, np.array(["a"]), np.array([None])):
+        with pytest.raises(ValueError, match="should hold real numbers"):
+            check_numbers(other, "x")

@@ -1,0 +1,240 @@
+"""Volumes: official and own files, damaged arrays, new volumes for a trained model, flips."""
+import sys
+
+import numpy as np
+import pytest
+import torch
+from official import official
+
+from hot_nbdev.data import volume_data
+from hot_nbdev.volumes import (
+    VOLUMES,
+    check_volumes,
+    load_volumes,
+    random_flips,
+    volume_evaluator,
+)
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+
+
+def volumes(folder, flag, size=28, n=(3, 2, 2), **changed):
+    rng, arrays = np.random.RandomState(0), {}
+    for split, count in zip(("train", "val", "test"), n, strict=True):
+        arrays[f"{split}_images"] = rng.randint(0, 256, (count, size, size, size)).astype(np.uint8)
+        arrays[f"{split}_labels"] = (np.arange(count) % 2).astype(np.uint8)[:, None]
+    arrays.update(changed)
+    path = folder / f"{flag}{'' if size == 28 else '_64'}.npz"
+    np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+    return path
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+@pytest.mark.parametrize("size", [28, 64])
+def test_every_volume_set(tmp_path, name, size):
+    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
+    volumes(tmp_path, name + "mnist3d", size)
+    splits = volume_data(name, size, tmp_path, verify=False)
+    x, y = splits.train[torch.tensor([2, 1])]
+    assert x.shape == (2, size, size, size, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
+    assert splits.about["counts"] == (3, 2, 2) and len(splits.about["md5"]) == 32
+    with pytest.raises(ValueError, match="should have the checksum"):
+        load_volumes(name, size, tmp_path)
+    scores = np.tile([0.6, 0.4] if len(splits.about["classes"]) == 2
+                     else np.arange(len(splits.about["classes"])), (2, 1))
+    if len(splits.about["classes"]) == 2:
+        assert volume_evaluator(name, "test", size, tmp_path, verify=False).evaluate(scores).ACC == 0.5
+    assert "torchvision" not in sys.modules
+
+
+@pytest.mark.parametrize("changed, text", [
+    (dict(val_labels=None), "should hold the array 'val_labels'"),
+    (dict(val_labels=np.zeros((2, 1))), "val_labels.*float64"),
+    (dict(val_labels=np.zeros(2, np.uint8)), r"val_labels.*\(2, 1\)"),
+    (dict(test_labels=np.full((2, 1), 7, np.uint8)), "test_labels.*below 2.*7"),
+    (dict(train_images=np.zeros((3, 28, 28), np.uint8)), "train_images.*uint8 of shape"),
+    (dict(train_labels=np.zeros((2, 1), np.uint8)), "train_labels"),
+    (dict(train_images=np.array([None])), "train_images.*cannot be read.*[Pp]ickle"),
+])
+def test_damaged_volumes_name_the_array(tmp_path, changed, text):
+    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
+    path = volumes(tmp_path, "vesselmnist3d", **changed)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=text):
+        load_volumes("vessel", folder=tmp_path, verify=False)
+    assert path.read_bytes() == before
+
+
+def test_cut_and_flipped_volume_files(tmp_path):
+    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
+    path = volumes(tmp_path, "vesselmnist3d")
+    whole = path.read_bytes()
+    for content in (whole[:5000], b"", b"html", whole[:9000] + b"\0" * 9 + whole[9009:]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="cannot be read"):
+            load_volumes("vessel", folder=tmp_path, verify=False)
+
+
+def test_volumes_without_medmnist(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "medmnist", None)
+    monkeypatch.setitem(sys.modules, "medmnist.info", None)
+    with pytest.raises(ImportError, match=r"hot_nbdev\[train\]"):
+        load_volumes("vessel", folder=tmp_path)
+
+
+def own(path, dtype=np.uint8, shape=(4, 5, 6), **changed):
+    rng, arrays = np.random.RandomState(0), {}
+    for split, n in (("train", 5), ("val", 2), ("test", 3)):
+        arrays[f"{split}_images"] = (rng.rand(n, *shape) * 255).astype(dtype)
+        arrays[f"{split}_labels"] = np.arange(n) % 2 * 3 + 1
+    np.savez(path, **{k: a for k, a in {**arrays, **changed}.items() if a is not None})
+    return arrays
+
+
+def test_an_archive_of_ones_own(tmp_path):
+    arrays = own(tmp_path / "mine.npz")
+    parts = volume_data(tmp_path / "mine.npz")
+    x, y = parts.val[torch.tensor([1])]
+    assert torch.equal(
+        x[0, ..., 0], torch.from_numpy(arrays["val_images"][1]).float() / 255
+    ) and y.tolist() == [1]
+    assert parts.about["classes"] == ["class 1", "class 4"] and parts.about["codes"] == [1, 4]
+    assert (
+        parts.about["counts"] == (5, 2, 3)
+        and parts.about["name"] == "mine"
+        and len(parts.about["checksum"]) == 64
+    )
+    assert parts.about["input"]["sizes"] == [4, 5, 6] and parts.about["input"]["dtype"] == "uint8"
+    arrays = own(tmp_path / "mine.npz", np.float64, (4, 5, 6, 2))  # channels, and values that are no bytes
+    train = volume_data(tmp_path / "mine.npz").train
+    x = train[torch.arange(5)][0]
+    assert x.shape == (5, 4, 5, 6, 2) and x.mean((0, 1, 2, 3)).abs().max() < 1e-5
+    assert (x.std((0, 1, 2, 3), correction=0) - 1).abs().max() < 1e-4
+    with pytest.raises(FileNotFoundError, match="no file .*none.npz"):
+        volume_data(tmp_path / "none.npz")
+
+
+def test_masks_of_volumes_come_along_and_what_they_hide_does_not_count(tmp_path):
+    masks = {f"{s}_masks": np.broadcast_to(np.arange(6) < 4, (n, 4, 5, 6)) for s, n in
+             (("train", 5), ("val", 2), ("test", 3))}
+    own(tmp_path / "a.npz", np.float32, **masks)
+    parts = volume_data(tmp_path / "a.npz")
+    x, mask, y = parts.train[torch.arange(5)]
+    assert (
+        mask.shape == (5, 4, 5, 6)
+        and mask.dtype == torch.bool
+        and (x[~mask] == 0).all()
+        and y.dtype == torch.int64
+    )
+    assert abs(x[mask].mean()) < 1e-5                                     # scaled by the known voxels alone
+    hidden = np.load(tmp_path / "a.npz")["train_images"].copy()
+    hidden[..., 4:] += 1000
+    own(tmp_path / "b.npz", np.float32, **masks, train_images=hidden)
+    assert torch.equal(volume_data(tmp_path / "b.npz").train[torch.arange(5)][0], x)
+
+
+@pytest.mark.parametrize(
+    "changed, text",
+    [
+        (dict(val_images=None), "should hold the array 'val_images'"),
+        (dict(val_images=np.zeros((2, 4, 5, 7), np.uint8)), r"val_images.*\(n, 4, 5, 6, 1\)"),
+        (dict(train_images=np.zeros((5, 4, 5), np.uint8)), r"train_images.*\(n, D, H, W\)"),
+        (
+            dict(train_images=np.zeros((0, 4, 5, 6), np.uint8), train_labels=np.zeros(0, int)),
+            "train_images.*n ≥ 1",
+        ),
+        (dict(test_images=np.full((3, 4, 5, 6), np.nan)), "test_images.*360 values that are not finite"),
+        (dict(test_images=np.full((3, 4, 5, 6), np.inf)), "test_images.*not finite"),
+        (dict(test_images=np.zeros((3, 4, 5, 6), complex)), "test_images.*complex"),
+        (dict(test_images=np.array([None])), "test_images.*cannot be read.*[Pp]ickle"),
+        (dict(val_labels=np.zeros((2, 2), int)), "val_labels.*one label"),
+        (dict(val_labels=np.zeros(2)), "val_labels.*whole numbers.*float64"),
+        (dict(val_labels=np.array([1, 9])), r"val_labels.*\[9\].*\[1, 4\]"),
+        (dict(train_labels=np.ones(5, int)), "train_labels.*two of them"),
+        (dict(train_masks=np.ones((5, 4, 5, 6), bool)), "should hold the array 'val_masks'"),
+        (
+            dict(train_masks=np.ones((5, 4, 5, 6)), val_masks=np.ones(2, bool), test_masks=np.ones(3, bool)),
+            "train_masks.*bool.*float64",
+        ),
+        (
+            dict(
+                train_masks=np.zeros((5, 4, 5, 6), bool),
+                val_masks=np.ones(2, bool),
+                test_masks=np.ones(3, bool),
+            ),
+            "train_masks.*a True in each volume",
+        ),
+    ],
+)
+def test_damaged_archives_of_ones_own_name_the_array(tmp_path, changed, text):
+    own(tmp_path / "mine.npz", **changed)
+    with pytest.raises(ValueError, match=text):
+        volume_data(tmp_path / "mine.npz")
+
+
+BYTES = np.random.RandomState(0).randint(0, 256, (2, 4, 5, 6)).astype(np.uint8)
+ABOUT = dict(sizes=[4, 5, 6], channels=1, dtype="uint8", high=255.0, shift=0.0, scale=255.0)
+
+
+def test_new_volumes_like_those_of_the_training():
+    want = torch.from_numpy(BYTES).float()[..., None] / 255
+    for array in (BYTES, BYTES.astype(np.int64), BYTES.astype(np.float64), BYTES[..., None]):
+        x, told = check_volumes(array, ABOUT)
+        assert torch.equal(x, want) and told == []
+    assert torch.equal(check_volumes(BYTES[1], ABOUT)[0], want[1:])
+    old = {key: ABOUT[key] for key in ("shift", "scale")}                 # what runs remembered before
+    assert torch.equal(check_volumes(BYTES, old)[0], want)
+    floats = {**ABOUT, "dtype": "float32", "shift": 0.5, "scale": 0.1}
+    assert check_volumes(BYTES / 255, floats)[1] == []
+    assert "20 deviations" in check_volumes(BYTES / 2.5, floats)[1][0]
+    shapes = {**ABOUT, "high": 1.0}                                       # training had bytes 0 and 1
+    assert check_volumes((BYTES > 99).astype(np.uint8), shapes)[1] == []
+
+
+@pytest.mark.parametrize(
+    "array, text",
+    [
+        (BYTES[:, :3], r"size \(4, 5, 6\)"),
+        (BYTES[0, 0], r"size \(4, 5, 6\)"),
+        (BYTES[None], "size"),
+        (BYTES[:0], "size"),
+        (BYTES / 255, "multiply by 255"),
+        (BYTES > 300, "real numbers.*bool"),
+        ((BYTES > 99).astype(np.uint8), "multiply by 255"),
+        (BYTES.astype(int) + 300, "between 3.*55"),
+        (BYTES.astype(int) - 1, "between -1 and 253"),
+        (BYTES * 1j, "complex"),
+        (np.where(BYTES == BYTES[0, 0, 0, 1], np.nan, BYTES), "not finite"),
+        (np.where(BYTES == BYTES[0, 0, 0, 1], -np.inf, BYTES), "not finite"),
+        (BYTES / 2.0, "not whole numbers"),
+    ],
+)
+def test_new_volumes_unlike_those_of_the_training(array, text):
+    with pytest.raises(ValueError, match=text):
+        check_volumes(array, ABOUT)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_flips(device):
+    x = torch.randn(6, 3, 4, 5, 2, device=device)
+    for generator in (None, torch.Generator().manual_seed(0), torch.Generator(device).manual_seed(0)):
+        y, mask = random_flips(x, (1, 2, 3), y=x[..., 0], generator=generator)
+        assert torch.equal(y[..., 0], mask) and y.shape == x.shape
+    y, mask = random_flips(x.movedim(1, 2), (2,), y=x[..., 0], y_modes=(1,))
+    assert torch.equal(y.movedim(2, 1)[..., 0], mask)
+    state = torch.get_rng_state()
+    random_flips(x, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+@pytest.mark.parametrize("size", [28, 64])
+def test_official_volumes(name, size):
+    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
+    official(name, f"{name}mnist3d{'' if size == 28 else '_64'}.npz")
+    splits = volume_data(name, size, download=False)
+    x, y = splits.test[torch.arange(4)]
+    assert x.shape == (4, size, size, size, 1) and 0 <= x.min() and x.max() <= 1
+    classes = len(splits.about["classes"])
+    perfect = torch.nn.functional.one_hot(splits.test.labels, classes).numpy()
+    assert tuple(volume_evaluator(name, "test", size, download=False).evaluate(perfect)) == (1, 1)
