@@ -39,6 +39,8 @@ def as_flags(
             return found[0]
         word = name.replace("_", "-")
         return f"--no-{word}" if value == "False" else f"--{word}" if value in ("", "True") else f"--{word} {value}"
+    if "out" in names:
+        message = re.sub(r"name another folder(?! by)", "name another folder by --out", message)
     return re.sub(r"(?<![\w.-])([a-z_]+)=(True|False|'\w+'|\d+|\([-\d, ]+\))?(?=[\s,.;:)]|$)", flag, message)
 
 
@@ -253,7 +255,7 @@ def _reproduce(name: str, table, given: argparse.Namespace) -> None:
     if lost:
         raise OSError(f"{len(lost)} runs lack their data: {'; '.join(lost)}")
 
-
+# %% ../nbs/commands.ipynb #b4c10a09
 def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     "Run what a table of the papers, or of a chapter, shows. Runs whose rows are in results/ are skipped, stopped ones go on."
     tables = read_tables()

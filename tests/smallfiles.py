@@ -12,7 +12,8 @@ def fails(capsys, command, *words, status=1):
         command([str(w) for w in words])
     said = capsys.readouterr().err
     assert end.value.code == status, said
-    assert "Traceback" not in said and (status != 1 or said.splitlines()[-1].startswith(command.__name__ + ": "))
+    assert "Traceback" not in said and (status != 1
+                                        or said.splitlines()[-1].startswith(command.__name__ + ": "))
     return said
 
 
@@ -22,7 +23,8 @@ def dates(rows):
 
 def write_lines(path, stamps, values):
     "A series in the layout of the official files; values may be words."
-    lines = [f"{str(t).replace('T', ' ')},{','.join(str(v) for v in row)}" for t, row in zip(stamps, values, strict=True)]
+    lines = [f"{str(t).replace('T', ' ')},{','.join(str(v) for v in row)}" for t,
+             row in zip(stamps, values, strict=True)]
     with open(path, "w") as f:
         f.write("\n".join(["date," + ",".join("abcdefg"[:len(values[0])]), *lines]) + "\n")
 

@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 import torch
 from chapters import ROOT
-from smallfiles import SERIES, TINY, dates, fails, waves, write_lines, write_scene, write_series, write_volumes
+from smallfiles import (
+    SERIES,
+    TINY,
+    dates,
+    fails,
+    waves,
+    write_lines,
+    write_scene,
+    write_series,
+    write_volumes,
+)
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
@@ -54,7 +64,8 @@ def settings(capsys, command, *words):
 
 def snapshot(folder="."):
     "Every file below a folder and what it holds."
-    return {p: p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file() and not p.name.startswith(".")}
+    return {p: p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()
+            and not p.name.startswith(".")}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
@@ -97,13 +108,17 @@ def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
 
 
 def test_former_names_are_read(capsys, tmp_path):
-    former = {"data": "x", "pool": "mean", "stem_kernel": 5, "features": 8, "model_option": ["ff_hidden=8", 'attention_options={"pool": "sum"}']}
+    former = {"data": "x", "pool": "mean", "stem_kernel": 5, "features": 8,
+              "model_option": ["ff_hidden=8", 'attention_options={"pool": "sum"}']}
     (tmp_path / "s.json").write_text(json.dumps(former))
     found = settings(capsys, hot_classify, "--config", "s.json")
-    assert (found["readout"], found["stem_width"], found["kernel_features"], found["ff_hidden"]) == ("mean", 5, 8, 8)
+    assert (found["readout"], found["stem_width"], found["kernel_features"], found["ff_hidden"]) == ("mean",
+        5, 8, 8)
     assert found["attention_options"] == {"pool": "sum"} and found["model_option"] == {}
-    found = settings(capsys, hot_forecast, "--data", "x", "--pool=mean", "--stem-kernel", "7", "--patch", "4", "--model-option", "ff_bias=false")
-    assert (found["readout"], found["stem_width"], found["patch"], found["ff_bias"]) == ("mean", 7, [4], False)
+    found = settings(capsys, hot_forecast, "--data", "x", "--pool=mean", "--stem-kernel", "7", "--patch", "4",
+                     "--model-option", "ff_bias=false")
+    assert (found["readout"], found["stem_width"], found["patch"], found["ff_bias"]) == ("mean", 7, [4],
+        False)
     (tmp_path / "s.json").write_text('{"pool": "mean", "readout": "mean"}')
     assert "former name of 'readout'" in fails(capsys, hot_forecast, "--config", "s.json", "--data", "x")
 
@@ -114,19 +129,25 @@ def test_former_names_are_read(capsys, tmp_path):
     ('{"resume": 1}', "resume is 1; give true or false"),
     ('{"attention": "best"}', "attention is 'best'; give one of"),
     ("[1]", "should hold names and values"), ("{", "is no file of settings"), ('{"rate": -1}', "rate is -1"),
-    ("[" * 100_000, "is no file of settings"), ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json")],
+    ("[" * 100_000, "is no file of settings"),
+        ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json")],
     ids=["name", "word", "bool", "choice", "list", "cut", "range", "deep-list", "deep"])
 def test_wrong_settings_are_named(capsys, tmp_path, text, message):
     (tmp_path / "s.json").write_text(text)
     write_series()
-    assert message in fails(capsys, hot_forecast, "--config", "s.json", "--data", "waves.csv", "--lookback", "8", "--horizon", "2")
+    assert message in fails(capsys, hot_forecast, "--config", "s.json", "--data", "waves.csv", "--lookback",
+                            "8", "--horizon", "2")
 
 
 @pytest.mark.parametrize("command, words, message", [
-    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_forecast, "--dropout 2", "dropout is 2"), (hot_forecast, "--heads 0", "heads is 0"),
-    (hot_forecast, "--rate inf", "rate is inf"), (hot_segment, "--window -4", "window is -4"), (hot_segment, "--stride -1", "stride is -1"),
-    (hot_segment, "--gap -1", "gap is -1"), (hot_segment, "--block 0", "block is 0"), (hot_classify, "--size 30", "size is 30"),
-    (hot_forecast, "--epochs x", "epochs is 'x'"), (hot_forecast, "--horizon 0", "horizon is 0"), (hot_forecast, "--patch 0", "patch is")])
+    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_forecast, "--dropout 2", "dropout is 2"),
+        (hot_forecast, "--heads 0", "heads is 0"),
+    (hot_forecast, "--rate inf", "rate is inf"), (hot_segment, "--window -4", "window is -4"),
+        (hot_segment, "--stride -1", "stride is -1"),
+    (hot_segment, "--gap -1", "gap is -1"), (hot_segment, "--block 0", "block is 0"),
+        (hot_classify, "--size 30", "size is 30"),
+    (hot_forecast, "--epochs x", "epochs is 'x'"), (hot_forecast, "--horizon 0", "horizon is 0"),
+        (hot_forecast, "--patch 0", "patch is")])
 def test_a_wrong_option_names_itself(capsys, command, words, message):
     said = fails(capsys, command, "--data", "x", *words.split(), status=2)
     assert f"argument {words.split()[0]}: {message}" in said
@@ -138,12 +159,14 @@ def test_every_choice_of_the_papers_can_be_made():
              "heads": [1, 2, 4, 8, 16, 32], "weight_decay": [0.01, 0.1, 0.3, 0.5], "stem_width": [3, 5, 7],
              "readout": ["mean", "flatten"], "positions": ["none", "learned", "sincos", "rotary"],
              "attention": ["hot1", "hot2", "full", "divided", "spatial", "temporal", "multiscale"]}
-    shapes = {"forecast": ((96, 8), [1, 2, 4, 8, 16]), "classify": ((28, 28, 28), [2, 4]), "segment": ((16, 16), [2, 4])}
+    shapes = {"forecast": ((96, 8), [1, 2, 4, 8, 16]), "classify": ((28, 28, 28), [2, 4]),
+              "segment": ((16, 16), [2, 4])}
     for kind, (sizes, patches) in shapes.items():
         known = JOBS[kind]().to_dict()
         for name, values in {**space, "patch": [[p] for p in patches]}.items():
             for value in values if name in known else ():
-                if name == "attention" and value == "temporal" and kind != "forecast" or (kind, name, value) == ("classify", "heads", 32):
+                if name == "attention" and value == "temporal" and kind != "forecast" or (kind, name,
+                        value) == ("classify", "heads", 32):
                     continue
                 job = JOBS[kind].from_dict({"data": "x", "depth": 1, name: value})
                 with torch.device("meta"):
@@ -158,7 +181,8 @@ def test_forecasts_from_file_to_file(capsys):
     rows = read_rows("results/forecast.csv")
     assert [r["horizon"] for r in rows] == ["2", "4"] and {r["trained_horizon"] for r in rows} == {"4"}
     assert said.out.splitlines()[0].split() == ["horizon", "loss", "mse", "mae", "smape"]       # a table
-    assert "reading waves.csv" in said.err and "parameters" in said.err and f"runs/{rows[0]['run']}" in said.err
+    assert "reading waves.csv" in said.err and "parameters" in said.err
+    assert f"runs/{rows[0]['run']}" in said.err
     hot_forecast(words)                        # finished: nothing is run, no row twice
     assert read_rows("results/forecast.csv") == rows
     hot_predict([f"runs/{rows[0]['run']}", "waves.csv"])
@@ -167,18 +191,19 @@ def test_forecasts_from_file_to_file(capsys):
     assert all(abs(float(r[c])) < 5 for r in ahead for c in "ab")
 
 
-CHANGES = ["--attention sum", "--heads 1", "--positions none", "--dropout 0.3", "--kernel elu", "--rate 0.02", "--data b.csv", "--mend"]
+CHANGES = ["--attention sum", "--heads 1", "--positions none", "--dropout 0.3", "--kernel elu", "--rate 0.02",
+           "--data b.csv", "--mend"]
 
 
 def test_a_run_folder_holds_one_run(capsys):
-    "Another model, other settings or other data are refused before anything is written, with what differs and the ways out."
+    "Other models, settings or data are refused before anything is written, with the ways out."
     write_series()
     write_series("b.csv", shift=1.0)
     hot_forecast([*TRAINED, "--out", "x"])
     before = snapshot()
     for change in CHANGES:
         said = fails(capsys, hot_forecast, *TRAINED, "--out", "x", *change.split())
-        assert "x holds another run: " in said and "--no-resume" in said and "=False" not in said, change
+        assert "x holds another run: " in said and "--no-resume" in said and "--out" in said, change
         assert snapshot() == before, change
     write_series(shift=1.0)                     # the same name and length, other numbers
     assert "holds another run" in fails(capsys, hot_forecast, *TRAINED, "--out", "x")
@@ -190,7 +215,8 @@ def test_without_out_another_run_has_another_folder(monkeypatch):
     write_series()
     job = JOBS["forecast"].from_dict(dict(data="waves.csv", lookback=24, horizon=12))
     names = [jobs.run_name(job.replace(**change), job.parts()) for change in (
-        {}, {"dropout": 0.3}, {"heads": 4}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3}, {"attention_options": {"pool": "sum"}})]
+        {}, {"dropout": 0.3}, {"heads": 4}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3},
+            {"attention_options": {"pool": "sum"}})]
     assert jobs.run_name(job.replace(out="y", cpu=True), job.parts()) == names[0]       # places do not count
     write_series(shift=1.0)
     assert len({*names, jobs.run_name(job, job.parts())}) == 8
@@ -207,14 +233,15 @@ def test_a_folder_that_is_no_run_is_not_written_into(capsys, tmp_path):
     assert "--overwrite" in fails(capsys, hot_forecast, *TRAINED, "--out", "mine")
     assert snapshot("mine") == before
     hot_forecast([*TRAINED, "--out", "mine", "--overwrite"])
-    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine" and (tmp_path / "mine" / "input.json").exists()
+    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "mine" / "input.json").exists()
 
 
 def test_a_folder_in_use_is_refused(capsys):
     write_series()
     Path("x").mkdir()
     with runs.run_lock("x"):
-        assert "another process" in fails(capsys, hot_forecast, *TRAINED, "--out", "x")
+        assert "another process trains in x" in fails(capsys, hot_forecast, *TRAINED, "--out", "x")
     assert not read_rows("results/forecast.csv")
 
 
@@ -234,8 +261,8 @@ def test_linked_results_stay_linked(tmp_path):
     (tmp_path / "far.csv").write_text("run\nold\n")
     (tmp_path / "results" / "forecast.csv").symlink_to(tmp_path / "far.csv")
     hot_forecast(TRAINED)
-    assert (tmp_path / "results" / "forecast.csv").is_symlink() and [r["run"] for r in read_rows("far.csv")][0] == "old"
-    assert len(read_rows("far.csv")) == 2
+    assert (tmp_path / "results" / "forecast.csv").is_symlink()
+    assert [r["run"] for r in read_rows("far.csv")][0] == "old" and len(read_rows("far.csv")) == 2
 
 
 @pytest.mark.parametrize("model", ["linear", "dlinear"])
@@ -258,7 +285,8 @@ def test_linear_rivals_train_and_predict(capsys, model):
 def test_a_convolutional_rival_trains_and_predicts():
     pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
     write_volumes(size=28)
-    hot_classify(["--data", "own.npz", "--model", "resnet", *TINY[8:], "--model-option", "width=0.05", "stem_stride=2", "max_pool=true"])
+    hot_classify(["--data", "own.npz", "--model", "resnet", *TINY[8:], "--model-option", "width=0.05",
+                  "stem_stride=2", "max_pool=true"])
     row, = read_rows("results/classify.csv")
     assert row["attention"] == "resnet" and row["run"].startswith("classify-own-resnet-seed0")
     hot_predict([f"runs/{row['run']}", "own.npz", "--key", "test_images"])
@@ -316,8 +344,10 @@ def test_a_series_with_holes_trains_with_a_mask(capsys):
     assert "hidden from the model" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("stamps, message", [(dates(240)[::-1], "time runs backwards"), (dates(240)[[1, 0, *range(2, 240)]], "--sort"),
-                                             (np.r_[dates(240)[:1], dates(239)], "again")], ids=["reversed", "unsorted", "repeated"])
+@pytest.mark.parametrize("stamps, message", [(dates(240)[::-1], "time runs backwards"), (dates(240)[[1, 0,
+    *range(2, 240)]], "--sort"),
+                                             (np.r_[dates(240)[:1], dates(239)], "again")],
+                                                 ids=["reversed", "unsorted", "repeated"])
 def test_time_that_does_not_run_forward_is_named(capsys, stamps, message):
     write_lines("waves.csv", stamps, waves())
     assert message in fails(capsys, hot_forecast, *TRAINED)
@@ -350,8 +380,10 @@ def test_places_that_cannot_be_written_are_found_before_training(capsys, tmp_pat
     assert "name the data" in fails(capsys, hot_segment)
 
 
-@pytest.mark.parametrize("command, data, home", [(hot_forecast, "weather", "huggingface.co"), (hot_classify, "vessel", "medmnist.com"),
-                                                 (hot_segment, "sentinel2", "github.com"), (hot_forecast, "solar", "github.com")])
+@pytest.mark.parametrize("command, data, home", [(hot_forecast, "weather", "huggingface.co"), (hot_classify,
+    "vessel", "medmnist.com"),
+                                                 (hot_segment, "sentinel2", "github.com"),
+                                                     (hot_forecast, "solar", "github.com")])
 def test_absent_data_say_where_to_get_them(capsys, tmp_path, command, data, home):
     said = fails(capsys, command, "--data", data)
     assert "--data-dir" in said and "HOT_DATA" in said and home in said and "folder=" not in said
@@ -360,10 +392,12 @@ def test_absent_data_say_where_to_get_them(capsys, tmp_path, command, data, home
     assert "no" in fails(capsys, command, "--data", "none-such", "--data-dir", str(tmp_path))
 
 
-@pytest.mark.parametrize("command, lost", [(hot_forecast, "accelerate"), (hot_classify, "sklearn"), (hot_segment, "accelerate"), (hot_segment, "sklearn")])
+@pytest.mark.parametrize("command, lost", [(hot_forecast, "accelerate"), (hot_classify, "sklearn"),
+                                           (hot_segment, "accelerate"), (hot_segment, "sklearn")])
 def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == lost else find(name, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None
+                        if name == lost else find(name, *rest))
     said = fails(capsys, command, "--data", "no such file")
     assert 'pip install "hot_nbdev[train]"' in said and {"sklearn": "scikit-learn"}.get(lost, lost) in said
     with pytest.raises(ImportError, match="needs accelerate, scikit-nothing"):
@@ -373,25 +407,33 @@ def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost):
 
 def test_a_rival_without_its_package_names_it(capsys, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "monai" else find(name, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None
+                        if name == "monai" else find(name, *rest))
     assert "pip install monai" in fails(capsys, hot_classify, "--data", "own.npz", "--model", "resnet")
 
 
 @pytest.mark.parametrize("words, message", [
     (["--score", "2", "48"], "score is [2, 48], but the model is trained for 12 steps"),
-    (["--combine", "sum"], "--attention hot1 or hot2"), (["--attention", "full", "--combine", "sum"], "--attention hot1 or hot2"),
+    (["--combine", "sum"], "--attention hot1 or hot2"), (["--attention", "full", "--combine", "sum"],
+                                                         "--attention hot1 or hot2"),
     (["--model", "dlinear", "--model-option", "trend=true"], "trend is True"),
     (["--model", "linear", "--model-option", "horizons=4"], "horizons cannot be given"),
-    (["--model-option", "depth=null"], "depth is None"), (["--model-option", "horizons=[5]"], "did you mean 'horizon'"),
-    (["--model-option", "sizes=[5]"], "there is no setting 'sizes'"), (["--model-option", "x"], "is not NAME=VALUE"),
-    (["--ff", "ndlinear", "--model-option", "ff_hidden=12.5"], "ff_hidden is 12.5"), (["--dim", "16", "--heads", "3"], "heads is 3"),
+    (["--model-option", "depth=null"], "depth is None"), (["--model-option", "horizons=[5]"],
+                                                          "did you mean 'horizon'"),
+    (["--model-option", "sizes=[5]"], "there is no setting 'sizes'"),
+        (["--model-option", "x"], "is not NAME=VALUE"),
+    (["--ff", "ndlinear", "--model-option", "ff_hidden=12.5"], "ff_hidden is 12.5"),
+        (["--dim", "16", "--heads", "3"], "heads is 3"),
     (["--attention-options", "poool=sum"], "poool"), (["--attention", "none", "--kernel", "elu"], "kernel"),
-    (["--attention-options", "combine=[1]"], "combine"), (["--patch", "1", "2", "3"], "patch"), (["--causal", "7"], "causal"),
+    (["--attention-options", "combine=[1]"], "combine"), (["--patch", "1", "2", "3"], "patch"),
+        (["--causal", "7"], "causal"),
     (["--lookback", "1000"], "lookback"), (["--horizon", "1000"], "horizon")])
 def test_what_cannot_run_is_found_before_training(capsys, no_training, words, message):
     write_series()
-    flags = [w for w in TINY if w not in ("--dim", "16", "--heads", "2", "--depth", "--patch", "4")] if "--model" in words else TINY
-    words = ["--data", "waves.csv", "--lookback", "24", "--horizon", "12", *(flags if "--model" not in words else ["--cpu"]), *words]
+    flags = [w for w in TINY if w not in ("--dim", "16", "--heads", "2", "--depth", "--patch",
+                                          "4")] if "--model" in words else TINY
+    words = ["--data", "waves.csv", "--lookback", "24", "--horizon", "12",
+             *(flags if "--model" not in words else ["--cpu"]), *words]
     if words[-2:] in (["--horizon", "0"], ["--model-option", "x"]):
         assert message in fails(capsys, hot_forecast, *words, status=2)
     else:
@@ -412,9 +454,12 @@ def test_codes_that_are_no_class_are_named(capsys, code):
 
 
 @pytest.mark.parametrize("text, flags", [
-    ("fill them by mend=True, or resume=False", "fill them by --mend, or --no-resume"), ("give folder=, or set HOT_DATA", "give --data-dir, or set HOT_DATA"),
-    ("read it by verify=False", "read it by --no-verify"), ("use block=16.", "use --block 16."), ("choose pool='mean'", "choose --readout mean"),
-    ("ignore=(5, 6)", "--ignore 5 6"), ("ignore=(5,)", "--ignore 5"), ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay")])
+    ("fill them by mend=True, or resume=False", "fill them by --mend, or --no-resume"),
+        ("give folder=, or set HOT_DATA", "give --data-dir, or set HOT_DATA"),
+    ("read it by verify=False", "read it by --no-verify"), ("use block=16.", "use --block 16."),
+        ("choose pool='mean'", "choose --readout mean"),
+    ("ignore=(5, 6)", "--ignore 5 6"), ("ignore=(5,)", "--ignore 5"),
+        ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay")])
 def test_ways_out_are_flags(text, flags):
     assert as_flags(text, list(JOBS["segment"]().to_dict()) + ["mend", "readout"]) == flags
 
@@ -457,19 +502,23 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
 def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     found = []
     monkeypatch.setattr(commands, "_train", lambda job: found.append(job.out))
-    hot_reproduce(["chapter18-days", "--row", "sum", "product", "--seeds", "0", "1", "--set", "out=o", "--set", "horizon=96", "--set", "epochs=1"])
+    hot_reproduce(["chapter18-days", "--row", "sum", "product", "--seeds", "0", "1", "--set", "out=o",
+                   "--set", "horizon=96", "--set", "epochs=1"])
     assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
 
 
 def test_the_tables_are_listed(capsys):
     hot_reproduce([])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:2] == ["table", "command"] and any(line.startswith("hot2-table2") and "volumes" in line for line in lines)
+    assert lines[0].split()[:2] == ["table", "command"] and any(line.startswith("hot2-table2")
+                                                                and "volumes" in line for line in lines)
 
 
 @pytest.mark.parametrize("table, value, message", [
-    ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"), ("chapter18-days", "horizon=x", "horizon is 'x'; give a whole"),
-    ("chapter19", "horizon=96", "there is no setting 'horizon'"), ("chapter21", "seed=1", "are chosen by --seeds"),
+    ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"),
+        ("chapter18-days", "horizon=x", "horizon is 'x'; give a whole"),
+    ("chapter19", "horizon=96", "there is no setting 'horizon'"),
+        ("chapter21", "seed=1", "are chosen by --seeds"),
     ("chapter21", "epochs", "is not NAME=VALUE"), ("chapter21", "epochs=0", "epochs is 0")])
 def test_settings_that_a_table_cannot_have_are_named(capsys, table, value, message):
     assert message in fails(capsys, hot_reproduce, table, "--set", value, "--dry-run")
@@ -477,7 +526,8 @@ def test_settings_that_a_table_cannot_have_are_named(capsys, table, value, messa
 
 def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
     given = argparse.Namespace(row=["no feed-forward"], data=None, seeds=[0], set=[
-        'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false", "patch=8,1", "pool=mean"])
+        'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false",
+            "patch=8,1", "pool=mean"])
     (_, job), = commands._jobs("chapter21", commands.read_tables()["chapter21"], given)
     assert job.attention_options == {"pool": "sum", "qk_norm": True} and job.ff_bias is False
     assert (job.patch, job.readout, job.ff) == ((8, 1), "mean", "none")
