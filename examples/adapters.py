@@ -26,8 +26,8 @@ for _ in range(40):
     value = loss(model)
     value.backward()
     optimizer.step()
-count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-print(f"{count} of {sum(p.numel() for p in model.parameters())} numbers learn; {before:.3f} -> {loss(model).item():.3f}")
+count = [sum(p.numel() for p in model.parameters() if p.requires_grad or not own) for own in (True, False)]
+print(f"{count[0]} of {count[1]} numbers learn; loss {before:.3f} -> {loss(model).item():.3f}")
 assert loss(model).item() < before and all("4." in name or "terms" in name for name in learning)
 with tempfile.TemporaryDirectory() as folder:
     save_adapters(model, f"{folder}/adapters.safetensors")

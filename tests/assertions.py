@@ -45,7 +45,8 @@ def asserted(cells):
     "Names that an assertion of these cells depends on."
     seen, sources = set(), {}
     for source in cells:
-        tree = ast.parse("\n".join("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines()))
+        lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
+        tree = ast.parse("\n".join(lines))
         for node in ast.walk(tree):
             for bound, of in _bound(node):
                 for name in bound:

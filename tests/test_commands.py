@@ -1,4 +1,5 @@
 """Commands: settings, runs on small files, folders that belong to one run, and errors that say what to do."""
+
 import argparse
 import configparser
 import importlib.util
@@ -64,8 +65,7 @@ def settings(capsys, command, *words):
 
 def snapshot(folder="."):
     "Every file below a folder and what it holds."
-    return {p: p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()
-            and not p.name.startswith(".")}
+    return {p: p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file() and not p.name.startswith(".")}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c.__name__)
@@ -101,53 +101,82 @@ def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
     found = settings(capsys, hot_forecast, "--config", "s.json", "--epochs", "7", "--no-resume")
     assert (found["data"], found["depth"], found["epochs"], found["patch"]) == ("weather", 3, 7, [8])
     assert (found["clip"], found["resume"], found["rate"], found["horizon"]) == (None, False, 2e-4, 96)
-    if importlib.util.find_spec("tomllib"):             # from Python 3.11 on
+    if importlib.util.find_spec("tomllib"):  # from Python 3.11 on
         (tmp_path / "s.toml").write_text('data = "weather"\nflips = true\nrate = 1\n')
         found = settings(capsys, hot_classify, "--config", "s.toml")
         assert found["flips"] is True and found["rate"] == 1.0
 
 
 def test_former_names_are_read(capsys, tmp_path):
-    former = {"data": "x", "pool": "mean", "stem_kernel": 5, "features": 8,
-              "model_option": ["ff_hidden=8", 'attention_options={"pool": "sum"}']}
+    former = {
+        "data": "x",
+        "pool": "mean",
+        "stem_kernel": 5,
+        "features": 8,
+        "model_option": ["ff_hidden=8", 'attention_options={"pool": "sum"}'],
+    }
     (tmp_path / "s.json").write_text(json.dumps(former))
     found = settings(capsys, hot_classify, "--config", "s.json")
-    assert (found["readout"], found["stem_width"], found["kernel_features"], found["ff_hidden"]) == ("mean",
-        5, 8, 8)
+    assert (found["readout"], found["stem_width"], found["kernel_features"], found["ff_hidden"]) == ("mean", 5, 8, 8)
     assert found["attention_options"] == {"pool": "sum"} and found["model_option"] == {}
-    found = settings(capsys, hot_forecast, "--data", "x", "--pool=mean", "--stem-kernel", "7", "--patch", "4",
-                     "--model-option", "ff_bias=false")
-    assert (found["readout"], found["stem_width"], found["patch"], found["ff_bias"]) == ("mean", 7, [4],
-        False)
+    found = settings(
+        capsys,
+        hot_forecast,
+        "--data",
+        "x",
+        "--pool=mean",
+        "--stem-kernel",
+        "7",
+        "--patch",
+        "4",
+        "--model-option",
+        "ff_bias=false",
+    )
+    assert (found["readout"], found["stem_width"], found["patch"], found["ff_bias"]) == ("mean", 7, [4], False)
     (tmp_path / "s.json").write_text('{"pool": "mean", "readout": "mean"}')
     assert "former name of 'readout'" in fails(capsys, hot_forecast, "--config", "s.json", "--data", "x")
 
 
-@pytest.mark.parametrize("text, message", [
-    ('{"epoch": 3}', "no setting 'epoch'; did you mean 'epochs'"),
-    ('{"depth": "deep"}', "depth is 'deep'; give a whole number at least 1"),
-    ('{"resume": 1}', "resume is 1; give true or false"),
-    ('{"attention": "best"}', "attention is 'best'; give one of"),
-    ("[1]", "should hold names and values"), ("{", "is no file of settings"), ('{"rate": -1}', "rate is -1"),
-    ("[" * 100_000, "is no file of settings"),
-        ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json")],
-    ids=["name", "word", "bool", "choice", "list", "cut", "range", "deep-list", "deep"])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"epoch": 3}', "no setting 'epoch'; did you mean 'epochs'"),
+        ('{"depth": "deep"}', "depth is 'deep'; give a whole number at least 1"),
+        ('{"resume": 1}', "resume is 1; give true or false"),
+        ('{"attention": "best"}', "attention is 'best'; give one of"),
+        ("[1]", "should hold names and values"),
+        ("{", "is no file of settings"),
+        ('{"rate": -1}', "rate is -1"),
+        ("[" * 100_000, "is no file of settings"),
+        ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json"),
+    ],
+    ids=["name", "word", "bool", "choice", "list", "cut", "range", "deep-list", "deep"],
+)
 def test_wrong_settings_are_named(capsys, tmp_path, text, message):
     (tmp_path / "s.json").write_text(text)
     write_series()
-    assert message in fails(capsys, hot_forecast, "--config", "s.json", "--data", "waves.csv", "--lookback",
-                            "8", "--horizon", "2")
+    assert message in fails(
+        capsys, hot_forecast, "--config", "s.json", "--data", "waves.csv", "--lookback", "8", "--horizon", "2"
+    )
 
 
-@pytest.mark.parametrize("command, words, message", [
-    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_forecast, "--dropout 2", "dropout is 2"),
+@pytest.mark.parametrize(
+    "command, words, message",
+    [
+        (hot_forecast, "--dropout nan", "dropout is nan"),
+        (hot_forecast, "--dropout 2", "dropout is 2"),
         (hot_forecast, "--heads 0", "heads is 0"),
-    (hot_forecast, "--rate inf", "rate is inf"), (hot_segment, "--window -4", "window is -4"),
+        (hot_forecast, "--rate inf", "rate is inf"),
+        (hot_segment, "--window -4", "window is -4"),
         (hot_segment, "--stride -1", "stride is -1"),
-    (hot_segment, "--gap -1", "gap is -1"), (hot_segment, "--block 0", "block is 0"),
+        (hot_segment, "--gap -1", "gap is -1"),
+        (hot_segment, "--block 0", "block is 0"),
         (hot_classify, "--size 30", "size is 30"),
-    (hot_forecast, "--epochs x", "epochs is 'x'"), (hot_forecast, "--horizon 0", "horizon is 0"),
-        (hot_forecast, "--patch 0", "patch is")])
+        (hot_forecast, "--epochs x", "epochs is 'x'"),
+        (hot_forecast, "--horizon 0", "horizon is 0"),
+        (hot_forecast, "--patch 0", "patch is"),
+    ],
+)
 def test_a_wrong_option_names_itself(capsys, command, words, message):
     said = fails(capsys, command, "--data", "x", *words.split(), status=2)
     assert f"argument {words.split()[0]}: {message}" in said
@@ -155,18 +184,32 @@ def test_a_wrong_option_names_itself(capsys, command, words, message):
 
 def test_every_choice_of_the_papers_can_be_made():
     "The search spaces of both papers, one choice at a time."
-    space = {"depth": [1, 2, 3, 4, 6], "dim": [64, 128, 256], "dropout": [0, 0.1, 0.2, 0.3, 0.4],
-             "heads": [1, 2, 4, 8, 16, 32], "weight_decay": [0.01, 0.1, 0.3, 0.5], "stem_width": [3, 5, 7],
-             "readout": ["mean", "flatten"], "positions": ["none", "learned", "sincos", "rotary"],
-             "attention": ["hot1", "hot2", "full", "divided", "spatial", "temporal", "multiscale"]}
-    shapes = {"forecast": ((96, 8), [1, 2, 4, 8, 16]), "classify": ((28, 28, 28), [2, 4]),
-              "segment": ((16, 16), [2, 4])}
+    space = {
+        "depth": [1, 2, 3, 4, 6],
+        "dim": [64, 128, 256],
+        "dropout": [0, 0.1, 0.2, 0.3, 0.4],
+        "heads": [1, 2, 4, 8, 16, 32],
+        "weight_decay": [0.01, 0.1, 0.3, 0.5],
+        "stem_width": [3, 5, 7],
+        "readout": ["mean", "flatten"],
+        "positions": ["none", "learned", "sincos", "rotary"],
+        "attention": ["hot1", "hot2", "full", "divided", "spatial", "temporal", "multiscale"],
+    }
+    shapes = {
+        "forecast": ((96, 8), [1, 2, 4, 8, 16]),
+        "classify": ((28, 28, 28), [2, 4]),
+        "segment": ((16, 16), [2, 4]),
+    }
     for kind, (sizes, patches) in shapes.items():
         known = JOBS[kind]().to_dict()
         for name, values in {**space, "patch": [[p] for p in patches]}.items():
             for value in values if name in known else ():
-                if name == "attention" and value == "temporal" and kind != "forecast" or (kind, name,
-                        value) == ("classify", "heads", 32):
+                if (
+                    name == "attention"
+                    and value == "temporal"
+                    and kind != "forecast"
+                    or (kind, name, value) == ("classify", "heads", 32)
+                ):
                     continue
                 job = JOBS[kind].from_dict({"data": "x", "depth": 1, name: value})
                 with torch.device("meta"):
@@ -180,10 +223,10 @@ def test_forecasts_from_file_to_file(capsys):
     said = capsys.readouterr()
     rows = read_rows("results/forecast.csv")
     assert [r["horizon"] for r in rows] == ["2", "4"] and {r["trained_horizon"] for r in rows} == {"4"}
-    assert said.out.splitlines()[0].split() == ["horizon", "loss", "mse", "mae", "smape"]       # a table
+    assert said.out.splitlines()[0].split() == ["horizon", "loss", "mse", "mae", "smape"]  # a table
     assert "reading waves.csv" in said.err and "parameters" in said.err
     assert f"runs/{rows[0]['run']}" in said.err
-    hot_forecast(words)                        # finished: nothing is run, no row twice
+    hot_forecast(words)  # finished: nothing is run, no row twice
     assert read_rows("results/forecast.csv") == rows
     hot_predict([f"runs/{rows[0]['run']}", "waves.csv"])
     ahead = read_rows("waves-forecast.csv")
@@ -191,8 +234,16 @@ def test_forecasts_from_file_to_file(capsys):
     assert all(abs(float(r[c])) < 5 for r in ahead for c in "ab")
 
 
-CHANGES = ["--attention sum", "--heads 1", "--positions none", "--dropout 0.3", "--kernel elu", "--rate 0.02",
-           "--data b.csv", "--mend"]
+CHANGES = [
+    "--attention sum",
+    "--heads 1",
+    "--positions none",
+    "--dropout 0.3",
+    "--kernel elu",
+    "--rate 0.02",
+    "--data b.csv",
+    "--mend",
+]
 
 
 def test_a_run_folder_holds_one_run(capsys):
@@ -205,7 +256,7 @@ def test_a_run_folder_holds_one_run(capsys):
         said = fails(capsys, hot_forecast, *TRAINED, "--out", "x", *change.split())
         assert "x holds another run: " in said and "--no-resume" in said and "--out" in said, change
         assert snapshot() == before, change
-    write_series(shift=1.0)                     # the same name and length, other numbers
+    write_series(shift=1.0)  # the same name and length, other numbers
     assert "holds another run" in fails(capsys, hot_forecast, *TRAINED, "--out", "x")
     hot_forecast([*TRAINED, "--out", "x", "--no-resume"])
     assert len(read_rows("results/forecast.csv")) == 2
@@ -214,10 +265,19 @@ def test_a_run_folder_holds_one_run(capsys):
 def test_without_out_another_run_has_another_folder(monkeypatch):
     write_series()
     job = JOBS["forecast"].from_dict(dict(data="waves.csv", lookback=24, horizon=12))
-    names = [jobs.run_name(job.replace(**change), job.parts()) for change in (
-        {}, {"dropout": 0.3}, {"heads": 4}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3},
-            {"attention_options": {"pool": "sum"}})]
-    assert jobs.run_name(job.replace(out="y", cpu=True), job.parts()) == names[0]       # places do not count
+    names = [
+        jobs.run_name(job.replace(**change), job.parts())
+        for change in (
+            {},
+            {"dropout": 0.3},
+            {"heads": 4},
+            {"mend": True},
+            {"score": (4,)},
+            {"rate": 1e-3},
+            {"attention_options": {"pool": "sum"}},
+        )
+    ]
+    assert jobs.run_name(job.replace(out="y", cpu=True), job.parts()) == names[0]  # places do not count
     write_series(shift=1.0)
     assert len({*names, jobs.run_name(job, job.parts())}) == 8
     monkeypatch.setattr(type(job), "numbers", lambda self: {"a new default": 1})
@@ -270,7 +330,7 @@ def test_linear_rivals_train_and_predict(capsys, model):
     write_series()
     words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", "--model", model, *TINY[8:]]
     hot_forecast([*words, "--model-option", "instance_norm=true"])
-    row, = read_rows("results/forecast.csv")
+    (row,) = read_rows("results/forecast.csv")
     config = json.loads(row["model"])
     trend = 25 if model == "dlinear" else None
     assert (row["attention"], config["model"], config["trend"]) == (model, "linear", trend)
@@ -285,9 +345,20 @@ def test_linear_rivals_train_and_predict(capsys, model):
 def test_a_convolutional_rival_trains_and_predicts():
     pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
     write_volumes(size=28)
-    hot_classify(["--data", "own.npz", "--model", "resnet", *TINY[8:], "--model-option", "width=0.05",
-                  "stem_stride=2", "max_pool=true"])
-    row, = read_rows("results/classify.csv")
+    hot_classify(
+        [
+            "--data",
+            "own.npz",
+            "--model",
+            "resnet",
+            *TINY[8:],
+            "--model-option",
+            "width=0.05",
+            "stem_stride=2",
+            "max_pool=true",
+        ]
+    )
+    (row,) = read_rows("results/classify.csv")
     assert row["attention"] == "resnet" and row["run"].startswith("classify-own-resnet-seed0")
     hot_predict([f"runs/{row['run']}", "own.npz", "--key", "test_images"])
     assert len(read_rows("own-classes.csv")) == 8
@@ -297,7 +368,7 @@ def test_a_convolutional_rival_trains_and_predicts():
 def test_feed_forward_networks_by_name(ff):
     write_series()
     hot_forecast([*TRAINED, "--ff", ff])
-    row, = read_rows("results/forecast.csv")
+    (row,) = read_rows("results/forecast.csv")
     hot_predict([f"runs/{row['run']}", "waves.csv"])
     assert json.loads(row["model"])["ff"] == ff
 
@@ -306,7 +377,7 @@ def test_feed_forward_networks_by_name(ff):
 def test_scenes_from_file_to_picture(dates):
     write_scene(dates)
     hot_segment([*FIELDS, "--flips", "--class-weights", "balanced", "--epochs", "6", "--batch-size", "8"])
-    row, = read_rows("results/segment.csv")
+    (row,) = read_rows("results/segment.csv")
     assert float(row["test_accuracy"]) > 0.8 and json.loads(row["test_iou_by_class"]).keys() == {"0", "1"}
     hot_predict([f"runs/{row['run']}", "scene.npy", "--to", "out/labels.npy"])
     labels = np.load("out/labels.npy")
@@ -320,7 +391,7 @@ def test_scenes_from_file_to_picture(dates):
 def test_volumes_from_file_to_probabilities(capsys, masks):
     write_volumes(masks=masks)
     hot_classify([*CUBES, "--flips", "--epochs", "3", "--batch-size", "8"])
-    row, = read_rows("results/classify.csv")
+    (row,) = read_rows("results/classify.csv")
     run = f"runs/{row['run']}"
     assert float(row["test_auc"]) > 0.9 and json.loads(Path(run, "input.json").read_text())["masked"] is masks
     hot_predict([run, "own.npz", "--key", "test_images"])
@@ -338,16 +409,21 @@ def test_a_series_with_holes_trains_with_a_mask(capsys):
     said = fails(capsys, hot_forecast, *TRAINED)
     assert "--mend" in said and "--masked" in said and "line 52" in said
     hot_forecast([*TRAINED, "--masked", "--horizon", "4"])
-    row, = read_rows("results/forecast.csv")
+    (row,) = read_rows("results/forecast.csv")
     assert json.loads(row["settings"])["masked"] is True
     hot_predict([f"runs/{row['run']}", "waves.csv"])
     assert "hidden from the model" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("stamps, message", [(dates(240)[::-1], "time runs backwards"), (dates(240)[[1, 0,
-    *range(2, 240)]], "--sort"),
-                                             (np.r_[dates(240)[:1], dates(239)], "again")],
-                                                 ids=["reversed", "unsorted", "repeated"])
+@pytest.mark.parametrize(
+    "stamps, message",
+    [
+        (dates(240)[::-1], "time runs backwards"),
+        (dates(240)[[1, 0, *range(2, 240)]], "--sort"),
+        (np.r_[dates(240)[:1], dates(239)], "again"),
+    ],
+    ids=["reversed", "unsorted", "repeated"],
+)
 def test_time_that_does_not_run_forward_is_named(capsys, stamps, message):
     write_lines("waves.csv", stamps, waves())
     assert message in fails(capsys, hot_forecast, *TRAINED)
@@ -363,6 +439,7 @@ def test_a_stopped_command_goes_on(capsys, monkeypatch):
         saved(self, step, tensors, state)
         if step == 6:
             raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
         patch.setattr(runs.Checkpoints, "save", stop)
         assert "goes on from the last checkpoint" in fails(capsys, hot_forecast, *words, status=130)
@@ -380,10 +457,15 @@ def test_places_that_cannot_be_written_are_found_before_training(capsys, tmp_pat
     assert "name the data" in fails(capsys, hot_segment)
 
 
-@pytest.mark.parametrize("command, data, home", [(hot_forecast, "weather", "huggingface.co"), (hot_classify,
-    "vessel", "medmnist.com"),
-                                                 (hot_segment, "sentinel2", "github.com"),
-                                                     (hot_forecast, "solar", "github.com")])
+@pytest.mark.parametrize(
+    "command, data, home",
+    [
+        (hot_forecast, "weather", "huggingface.co"),
+        (hot_classify, "vessel", "medmnist.com"),
+        (hot_segment, "sentinel2", "github.com"),
+        (hot_forecast, "solar", "github.com"),
+    ],
+)
 def test_absent_data_say_where_to_get_them(capsys, tmp_path, command, data, home):
     said = fails(capsys, command, "--data", data)
     assert "--data-dir" in said and "HOT_DATA" in said and home in said and "folder=" not in said
@@ -392,12 +474,13 @@ def test_absent_data_say_where_to_get_them(capsys, tmp_path, command, data, home
     assert "no" in fails(capsys, command, "--data", "none-such", "--data-dir", str(tmp_path))
 
 
-@pytest.mark.parametrize("command, lost", [(hot_forecast, "accelerate"), (hot_classify, "sklearn"),
-                                           (hot_segment, "accelerate"), (hot_segment, "sklearn")])
+@pytest.mark.parametrize(
+    "command, lost",
+    [(hot_forecast, "accelerate"), (hot_classify, "sklearn"), (hot_segment, "accelerate"), (hot_segment, "sklearn")],
+)
 def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None
-                        if name == lost else find(name, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == lost else find(name, *rest))
     said = fails(capsys, command, "--data", "no such file")
     assert 'pip install "hot_nbdev[train]"' in said and {"sklearn": "scikit-learn"}.get(lost, lost) in said
     with pytest.raises(ImportError, match="needs accelerate, scikit-nothing"):
@@ -407,33 +490,50 @@ def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost):
 
 def test_a_rival_without_its_package_names_it(capsys, monkeypatch):
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None
-                        if name == "monai" else find(name, *rest))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "monai" else find(name, *rest))
     assert "pip install monai" in fails(capsys, hot_classify, "--data", "own.npz", "--model", "resnet")
 
 
-@pytest.mark.parametrize("words, message", [
-    (["--score", "2", "48"], "score is [2, 48], but the model is trained for 12 steps"),
-    (["--combine", "sum"], "--attention hot1 or hot2"), (["--attention", "full", "--combine", "sum"],
-                                                         "--attention hot1 or hot2"),
-    (["--model", "dlinear", "--model-option", "trend=true"], "trend is True"),
-    (["--model", "linear", "--model-option", "horizons=4"], "horizons cannot be given"),
-    (["--model-option", "depth=null"], "depth is None"), (["--model-option", "horizons=[5]"],
-                                                          "did you mean 'horizon'"),
-    (["--model-option", "sizes=[5]"], "there is no setting 'sizes'"),
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--score", "2", "48"], "score is [2, 48], but the model is trained for 12 steps"),
+        (["--combine", "sum"], "--attention hot1 or hot2"),
+        (["--attention", "full", "--combine", "sum"], "--attention hot1 or hot2"),
+        (["--model", "dlinear", "--model-option", "trend=true"], "trend is True"),
+        (["--model", "linear", "--model-option", "horizons=4"], "horizons cannot be given"),
+        (["--model-option", "depth=null"], "depth is None"),
+        (["--model-option", "horizons=[5]"], "did you mean 'horizon'"),
+        (["--model-option", "sizes=[5]"], "there is no setting 'sizes'"),
         (["--model-option", "x"], "is not NAME=VALUE"),
-    (["--ff", "ndlinear", "--model-option", "ff_hidden=12.5"], "ff_hidden is 12.5"),
+        (["--ff", "ndlinear", "--model-option", "ff_hidden=12.5"], "ff_hidden is 12.5"),
         (["--dim", "16", "--heads", "3"], "heads is 3"),
-    (["--attention-options", "poool=sum"], "poool"), (["--attention", "none", "--kernel", "elu"], "kernel"),
-    (["--attention-options", "combine=[1]"], "combine"), (["--patch", "1", "2", "3"], "patch"),
+        (["--attention-options", "poool=sum"], "poool"),
+        (["--attention", "none", "--kernel", "elu"], "kernel"),
+        (["--attention-options", "combine=[1]"], "combine"),
+        (["--patch", "1", "2", "3"], "patch"),
         (["--causal", "7"], "causal"),
-    (["--lookback", "1000"], "lookback"), (["--horizon", "1000"], "horizon")])
+        (["--lookback", "1000"], "lookback"),
+        (["--horizon", "1000"], "horizon"),
+    ],
+)
 def test_what_cannot_run_is_found_before_training(capsys, no_training, words, message):
     write_series()
-    flags = [w for w in TINY if w not in ("--dim", "16", "--heads", "2", "--depth", "--patch",
-                                          "4")] if "--model" in words else TINY
-    words = ["--data", "waves.csv", "--lookback", "24", "--horizon", "12",
-             *(flags if "--model" not in words else ["--cpu"]), *words]
+    flags = (
+        [w for w in TINY if w not in ("--dim", "16", "--heads", "2", "--depth", "--patch", "4")]
+        if "--model" in words
+        else TINY
+    )
+    words = [
+        "--data",
+        "waves.csv",
+        "--lookback",
+        "24",
+        "--horizon",
+        "12",
+        *(flags if "--model" not in words else ["--cpu"]),
+        *words,
+    ]
     if words[-2:] in (["--horizon", "0"], ["--model-option", "x"]):
         assert message in fails(capsys, hot_forecast, *words, status=2)
     else:
@@ -453,13 +553,19 @@ def test_codes_that_are_no_class_are_named(capsys, code):
     assert len(read_rows("results/segment.csv")) == 1
 
 
-@pytest.mark.parametrize("text, flags", [
-    ("fill them by mend=True, or resume=False", "fill them by --mend, or --no-resume"),
+@pytest.mark.parametrize(
+    "text, flags",
+    [
+        ("fill them by mend=True, or resume=False", "fill them by --mend, or --no-resume"),
         ("give folder=, or set HOT_DATA", "give --data-dir, or set HOT_DATA"),
-    ("read it by verify=False", "read it by --no-verify"), ("use block=16.", "use --block 16."),
+        ("read it by verify=False", "read it by --no-verify"),
+        ("use block=16.", "use --block 16."),
         ("choose pool='mean'", "choose --readout mean"),
-    ("ignore=(5, 6)", "--ignore 5 6"), ("ignore=(5,)", "--ignore 5"),
-        ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay")])
+        ("ignore=(5, 6)", "--ignore 5 6"),
+        ("ignore=(5,)", "--ignore 5"),
+        ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay"),
+    ],
+)
 def test_ways_out_are_flags(text, flags):
     assert as_flags(text, list(JOBS["segment"]().to_dict()) + ["mend", "readout"]) == flags
 
@@ -480,9 +586,18 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
             raise FileNotFoundError("organmnist3d.npz is not there")
         ran.append((job.kind, job.data, job.combine, job.seed))
         config = config_for(job, (28, 28, 28), 1, 2)
-        append_row(f"results/{job.kind}.csv", dict(
-            data=f"{job.data}mnist3d", attention=job.label, seed=job.seed, settings=json.dumps(job.numbers()),
-            training=json.dumps(job.training().to_dict()), model=json.dumps(config.to_dict())))
+        append_row(
+            f"results/{job.kind}.csv",
+            dict(
+                data=f"{job.data}mnist3d",
+                attention=job.label,
+                seed=job.seed,
+                settings=json.dumps(job.numbers()),
+                training=json.dumps(job.training().to_dict()),
+                model=json.dumps(config.to_dict()),
+            ),
+        )
+
     monkeypatch.setattr(commands, "_train", train)
     words = "hot2-table2 --data Vessel Adrenal --seeds 0 3 --row".split() + ["HOT (product)", "HOT (sum)"]
     hot_reproduce([*words, "--dry-run"])
@@ -502,32 +617,61 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
 def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     found = []
     monkeypatch.setattr(commands, "_train", lambda job: found.append(job.out))
-    hot_reproduce(["chapter18-days", "--row", "sum", "product", "--seeds", "0", "1", "--set", "out=o",
-                   "--set", "horizon=96", "--set", "epochs=1"])
+    hot_reproduce(
+        [
+            "chapter18-days",
+            "--row",
+            "sum",
+            "product",
+            "--seeds",
+            "0",
+            "1",
+            "--set",
+            "out=o",
+            "--set",
+            "horizon=96",
+            "--set",
+            "epochs=1",
+        ]
+    )
     assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
 
 
 def test_the_tables_are_listed(capsys):
     hot_reproduce([])
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:2] == ["table", "command"] and any(line.startswith("hot2-table2")
-                                                                and "volumes" in line for line in lines)
+    assert lines[0].split()[:2] == ["table", "command"] and any(
+        line.startswith("hot2-table2") and "volumes" in line for line in lines
+    )
 
 
-@pytest.mark.parametrize("table, value, message", [
-    ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"),
+@pytest.mark.parametrize(
+    "table, value, message",
+    [
+        ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"),
         ("chapter18-days", "horizon=x", "horizon is 'x'; give a whole"),
-    ("chapter19", "horizon=96", "there is no setting 'horizon'"),
+        ("chapter19", "horizon=96", "there is no setting 'horizon'"),
         ("chapter21", "seed=1", "are chosen by --seeds"),
-    ("chapter21", "epochs", "is not NAME=VALUE"), ("chapter21", "epochs=0", "epochs is 0")])
+        ("chapter21", "epochs", "is not NAME=VALUE"),
+        ("chapter21", "epochs=0", "epochs is 0"),
+    ],
+)
 def test_settings_that_a_table_cannot_have_are_named(capsys, table, value, message):
     assert message in fails(capsys, hot_reproduce, table, "--set", value, "--dry-run")
 
 
 def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
-    given = argparse.Namespace(row=["no feed-forward"], data=None, seeds=[0], set=[
-        'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false",
-            "patch=8,1", "pool=mean"])
-    (_, job), = commands._jobs("chapter21", commands.read_tables()["chapter21"], given)
+    given = argparse.Namespace(
+        row=["no feed-forward"],
+        data=None,
+        seeds=[0],
+        set=[
+            'model_option=attention_options={"pool": "sum", "qk_norm": true}',
+            "model_option=ff_bias=false",
+            "patch=8,1",
+            "pool=mean",
+        ],
+    )
+    ((_, job),) = commands._jobs("chapter21", commands.read_tables()["chapter21"], given)
     assert job.attention_options == {"pool": "sum", "qk_norm": True} and job.ff_bias is False
     assert (job.patch, job.readout, job.ff) == ((8, 1), "mean", "none")

@@ -12,7 +12,8 @@ PROGRAMS = sorted((ROOT / "examples").glob("*.py"))
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_the_example_runs(program, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    run = subprocess.run([sys.executable, str(program)], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=300)
+    run = subprocess.run([sys.executable, str(program)], cwd=tmp_path, env=env, capture_output=True, text=True,
+                         timeout=300)
     assert run.returncode == 0, run.stderr
     assert run.stdout.strip(), "an example says what it found"
 

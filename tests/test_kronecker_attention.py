@@ -119,7 +119,8 @@ def test_project_after_is_refused_where_it_changes_nothing():
 
 def test_the_repr_shows_every_setting():
     layer = KroneckerAttention(DIM, HEADS, 2, qk_norm=True, kernel=torch.relu, dropout=0.1, causal=(1,))
-    for text in ("qk_norm=True", "kernel=relu", "dropout=0.1", "causal=(1,)", "rotary=None", "bias=True", "project='before'"):
+    for text in ("qk_norm=True", "kernel=relu", "dropout=0.1", "causal=(1,)", "rotary=None", "bias=True",
+                 "project='before'"):
         assert text in repr(layer)
 
 

@@ -1,4 +1,5 @@
 """Predictions: a further file is prepared and checked, and nothing is lost."""
+
 import json
 
 import numpy as np
@@ -24,34 +25,52 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 def series():
     "A run of hourly series, and a file that fits."
     make_model(ForecasterConfig(lookback=8, horizons=(4,), sizes=(8, 2), **SMALL)).save("run")
-    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2,
-           step=3600).save("run/input.json")
+    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2, step=3600).save(
+        "run/input.json"
+    )
     write_series("in.csv", 60)
 
 
 @pytest.fixture
 def volumes():
     make_model(ClassifierConfig(patch=(2, 2, 2), sizes=(4, 4, 4), classes=2, **SMALL)).save("run")
-    Inputs(task="classify", data="cubes", scale=(255.0,), classes=("dark", "bright"), sizes=(4, 4, 4),
-           channels=1, dtype="uint8",
-           low=0.0, high=250.0).save("run/input.json")
+    Inputs(
+        task="classify",
+        data="cubes",
+        scale=(255.0,),
+        classes=("dark", "bright"),
+        sizes=(4, 4, 4),
+        channels=1,
+        dtype="uint8",
+        low=0.0,
+        high=250.0,
+    ).save("run/input.json")
     return np.random.default_rng(0).integers(0, 250, (3, 4, 4, 4)).astype(np.uint8)
 
 
 @pytest.fixture
 def scene():
     make_model(SegmenterConfig(in_channels=3, patch=(2, 2), sizes=(4, 4), classes=2, **SMALL)).save("run")
-    Inputs(task="segment", data="fields", shift=(0.0,) * 3, scale=(1.0,) * 3, classes=("field", "wood"),
-           codes=(1, 3), window=4,
-           dates=0).save("run/input.json")
+    Inputs(
+        task="segment",
+        data="fields",
+        shift=(0.0,) * 3,
+        scale=(1.0,) * 3,
+        classes=("field", "wood"),
+        codes=(1, 3),
+        window=4,
+        dates=0,
+    ).save("run/input.json")
     return np.random.default_rng(0).normal(size=(6, 9, 3)).astype("float32")
 
 
 def test_it_says_what_it_did(series, capsys):
     hot_predict(["run", "in.csv"])
     said = capsys.readouterr().out
-    assert said.splitlines()[:2] == ["wrote in-forecast.csv",
-                                     "4 steps ahead, 2024-01-03 12:00:00 to 2024-01-03 15:00:00"]
+    assert said.splitlines()[:2] == [
+        "wrote in-forecast.csv",
+        "4 steps ahead, 2024-01-03 12:00:00 to 2024-01-03 15:00:00",
+    ]
     with open("in-forecast.csv") as f:
         assert len(f.readlines()) == 5
 
@@ -60,10 +79,8 @@ def test_a_prediction_never_replaces_its_input(series, capsys, tmp_path):
     before = (tmp_path / "in.csv").read_bytes()
     (tmp_path / "link.csv").symlink_to("in.csv")
     for to in ("in.csv", "link.csv", "./run/../in.csv"):
-        assert "is the file that is read" in fails(capsys, hot_predict, "run", "in.csv", "--to", to,
-                                                   "--overwrite")
-    assert "belongs to the run" in fails(capsys, hot_predict, "run", "in.csv", "--to", "run/input.json",
-                                         "--overwrite")
+        assert "is the file that is read" in fails(capsys, hot_predict, "run", "in.csv", "--to", to, "--overwrite")
+    assert "belongs to the run" in fails(capsys, hot_predict, "run", "in.csv", "--to", "run/input.json", "--overwrite")
     assert (tmp_path / "in.csv").read_bytes() == before
 
 
@@ -90,15 +107,22 @@ def spoiled(rows=60, **cells):
     return values
 
 
-@pytest.mark.parametrize("stamps, values, message", [
-    (dates(60), spoiled(r30="nan"), "column 'a'"), (dates(60), spoiled(r59="nan"), "--mend"),
-    (dates(60), spoiled(r30="inf"), "line 32"), (dates(60)[::-1], spoiled(), "time runs backwards"),
-    (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"),
-    (np.r_[dates(60)[:1], dates(59)], spoiled(), "again"),
-    (np.array(["NaT", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
-    (np.array(["", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
-    (dates(5), spoiled(5), "5 rows"), (dates(60), spoiled(r30="x"), "'x'")],
-    ids=["nan", "trailing-nan", "inf", "reversed", "unsorted", "repeated", "NaT", "no-date", "short", "word"])
+@pytest.mark.parametrize(
+    "stamps, values, message",
+    [
+        (dates(60), spoiled(r30="nan"), "column 'a'"),
+        (dates(60), spoiled(r59="nan"), "--mend"),
+        (dates(60), spoiled(r30="inf"), "line 32"),
+        (dates(60)[::-1], spoiled(), "time runs backwards"),
+        (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"),
+        (np.r_[dates(60)[:1], dates(59)], spoiled(), "again"),
+        (np.array(["NaT", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
+        (np.array(["", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
+        (dates(5), spoiled(5), "5 rows"),
+        (dates(60), spoiled(r30="x"), "'x'"),
+    ],
+    ids=["nan", "trailing-nan", "inf", "reversed", "unsorted", "repeated", "NaT", "no-date", "short", "word"],
+)
 def test_a_series_that_cannot_be_used_is_named(series, capsys, stamps, values, message):
     write_lines("bad.csv", stamps, values)
     assert message in fails(capsys, hot_predict, "run", "bad.csv")
@@ -120,8 +144,9 @@ def test_other_columns_are_named(series, capsys):
 
 
 def test_missing_values_are_hidden_where_the_model_was_trained_so(series):
-    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2,
-           masked=True).save("run/input.json")
+    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2, masked=True).save(
+        "run/input.json"
+    )
     write_lines("hole.csv", dates(60), spoiled(r57="nan"))
     said = predict("run", "hole.csv", "one.csv")
     assert "hidden from the model" in " ".join(said)
@@ -131,16 +156,22 @@ def test_missing_values_are_hidden_where_the_model_was_trained_so(series):
         assert one.read() == two.read()
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda x: np.where(x > 200, np.nan, x), "not finite"), (lambda x: np.where(x > 200, np.inf, x),
-                                                             "not finite"),
-    (lambda x: x / 255, "between 0 and 1"), (lambda x: x.astype(int) + 10, "between 10 and 2"),
-    (lambda x: x.astype(int) * 4, "scale them to 0"), (lambda x: x * 1j, "complex128"),
-    (lambda x: x + 0.5, "whole numbers"),
-    (lambda x: np.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))), "of the size (4, 4, 4)"),
-    (lambda x: x[:0], "shape"),
-    (lambda x: x.astype("O"), "pickled")],
-    ids=["nan", "inf", "unit", "above", "far", "complex", "fractions", "size", "empty", "objects"])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda x: np.where(x > 200, np.nan, x), "not finite"),
+        (lambda x: np.where(x > 200, np.inf, x), "not finite"),
+        (lambda x: x / 255, "between 0 and 1"),
+        (lambda x: x.astype(int) + 10, "between 10 and 2"),
+        (lambda x: x.astype(int) * 4, "scale them to 0"),
+        (lambda x: x * 1j, "complex128"),
+        (lambda x: x + 0.5, "whole numbers"),
+        (lambda x: np.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))), "of the size (4, 4, 4)"),
+        (lambda x: x[:0], "shape"),
+        (lambda x: x.astype("O"), "pickled"),
+    ],
+    ids=["nan", "inf", "unit", "above", "far", "complex", "fractions", "size", "empty", "objects"],
+)
 def test_volumes_that_cannot_be_used_are_named(volumes, capsys, change, message):
     np.save("bad.npy", change(volumes), allow_pickle=True)
     assert message in fails(capsys, hot_predict, "run", "bad.npy")
@@ -166,11 +197,17 @@ def test_a_mask_beside_the_volumes_is_used(volumes):
         assert a.read() == b.read()
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda x: np.where(x > 1, np.nan, x), "not finite"), (lambda x: x * 1j, "complex"),
-    (lambda x: x[..., :2], "(H, W, 3)"),
-    (lambda x: x[:3], "3 × 9 pixels"), (lambda x: x[None], "shape")],
-        ids=["nan", "complex", "bands", "small", "dates"])
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda x: np.where(x > 1, np.nan, x), "not finite"),
+        (lambda x: x * 1j, "complex"),
+        (lambda x: x[..., :2], "(H, W, 3)"),
+        (lambda x: x[:3], "3 × 9 pixels"),
+        (lambda x: x[None], "shape"),
+    ],
+    ids=["nan", "complex", "bands", "small", "dates"],
+)
 def test_scenes_that_cannot_be_used_are_named(scene, capsys, change, message):
     np.save("bad.npy", change(scene))
     assert message in fails(capsys, hot_predict, "run", "bad.npy")
@@ -181,16 +218,23 @@ def test_the_picture_is_a_choice(scene, capsys, tmp_path):
     hot_predict(["run", "in.npy", "--no-picture"])
     assert not (tmp_path / "in-labels.png").exists() and set(np.unique(np.load("in-labels.npy"))) <= {1, 3}
     assert "--overwrite" in fails(capsys, hot_predict, "run", "in.npy")
-    hot_predict(["run", "in.npy", "--to", "labels.dat"])         # no ending is added
+    hot_predict(["run", "in.npy", "--to", "labels.dat"])  # no ending is added
     assert np.load("labels.dat").shape == (6, 9) and (tmp_path / "labels.png").exists()
 
 
-@pytest.mark.parametrize("about, message", [
-    ({"version": 3}, "is of version 3, but this library reads 1 to 2"), ({"shift": None}, "shift is None"),
+@pytest.mark.parametrize(
+    "about, message",
+    [
+        ({"version": 3}, "is of version 3, but this library reads 1 to 2"),
+        ({"shift": None}, "shift is None"),
         ({"scale": [0, 1]}, "scale is"),
-    ({"names": None}, "names missing"), ({"task": "paint"}, "task is 'paint'"),
+        ({"names": None}, "names missing"),
+        ({"task": "paint"}, "task is 'paint'"),
         ({"shift": [0.0]}, "shift has 1 entries, but scale has 2"),
-    ({"colour": 1}, "no setting 'colour'"), ({"shift": "lost"}, "shift is 'lost'")])
+        ({"colour": 1}, "no setting 'colour'"),
+        ({"shift": "lost"}, "shift is 'lost'"),
+    ],
+)
 def test_a_damaged_description_is_one_line(series, capsys, tmp_path, about, message):
     found = json.loads((tmp_path / "run" / "input.json").read_text())
     (tmp_path / "run" / "input.json").write_text(json.dumps({**found, **about}))
@@ -223,9 +267,9 @@ def test_damaged_files_of_a_run_are_one_line(series, capsys, tmp_path):
 
 def test_an_older_description_is_read(series, tmp_path):
     "Version 1 had no version, and one number for the shift of volumes."
-    (tmp_path / "run" / "input.json").write_text(json.dumps(dict(task="forecast", data="waves",
-                                                                 names=["a", "b"], shift=[0, 0],
-                                                                     scale=[1, 1])))
+    (tmp_path / "run" / "input.json").write_text(
+        json.dumps(dict(task="forecast", data="waves", names=["a", "b"], shift=[0, 0], scale=[1, 1]))
+    )
     assert read_inputs("run").version == 1 and predict("run", "in.csv", "out.csv")[0] == "wrote out.csv"
 
 

@@ -1,4 +1,5 @@
 """The papers' tables as a file: what is planned, and which rows of results count as done."""
+
 import json
 
 import pytest
@@ -22,14 +23,21 @@ def test_every_run_of_every_table_has_settings_and_a_model(name):
         config_for(job, {"forecast": (96, 8), "classify": (28, 28, 28), "segment": scene}[job.kind], 1, 2)
 
 
-@pytest.mark.parametrize("text, message", [
-    ('{"t": {"rows": {"a": {}}}}', "table 't': RunTable: data is empty"),
-    ('{"t": {"rows": {"a": 1}, "data": {"D": "d"}}}', "row 'a' is 1"),
-    ('{"t": {"row": {}}}', "there is no setting 'row'; did you mean 'rows'"),
-    ('{"t": {"rows": {"a": {}}, "data": {"D": "d"}, "command": "train"}}',
-     "command is 'train'; give one of forecast"),
-    ('{"t": [1]}', "this is a list"), ("[" * 5000, "is no file of settings"),
-        ("{", "is no file of settings")])
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"t": {"rows": {"a": {}}}}', "table 't': RunTable: data is empty"),
+        ('{"t": {"rows": {"a": 1}, "data": {"D": "d"}}}', "row 'a' is 1"),
+        ('{"t": {"row": {}}}', "there is no setting 'row'; did you mean 'rows'"),
+        (
+            '{"t": {"rows": {"a": {}}, "data": {"D": "d"}, "command": "train"}}',
+            "command is 'train'; give one of forecast",
+        ),
+        ('{"t": [1]}', "this is a list"),
+        ("[" * 5000, "is no file of settings"),
+        ("{", "is no file of settings"),
+    ],
+)
 def test_a_wrong_table_is_named(tmp_path, text, message):
     (tmp_path / "own.json").write_text(text)
     with pytest.raises(ValueError, match=r"own\.json") as said:
@@ -39,26 +47,41 @@ def test_a_wrong_table_is_named(tmp_path, text, message):
 
 def test_a_table_can_be_cut_down():
     table = TABLES["hot2-table1"]
-    (_, s), = planned("hot2-table1", table, ["HOT (sum)"], ["Weather"], [1], {"horizon": 96, "epochs": 3})
+    ((_, s),) = planned("hot2-table1", table, ["HOT (sum)"], ["Weather"], [1], {"horizon": 96, "epochs": 3})
     job = ForecastJob.from_dict(s)
-    assert (job.data, job.horizon, job.epochs, job.combine, job.seed, job.readout) == ("weather", 96, 3,
-        "sum", 1, "mean")
+    assert (job.data, job.horizon, job.epochs, job.combine, job.seed, job.readout) == (
+        "weather",
+        96,
+        3,
+        "sum",
+        1,
+        "mean",
+    )
     assert len(planned("hot2-table1", table, seeds=(0, 1, 2))) == 3 * table.size == 240
     with pytest.raises(ValueError, match="chapter18-hours has no horizon 96; it has 720"):
         planned("chapter18-hours", TABLES["chapter18-hours"], changes={"horizon": 96})
 
 
 def test_a_row_keeps_what_makes_it_that_row():
-    (_, s), = planned("chapter21", TABLES["chapter21"], ["pool sum"],
-                      changes={"attention_options": {"qk_norm": True}})
+    ((_, s),) = planned(
+        "chapter21", TABLES["chapter21"], ["pool sum"], changes={"attention_options": {"qk_norm": True}}
+    )
     assert s["attention_options"] == {"pool": "sum", "qk_norm": True}
     assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
 
 
-@pytest.mark.parametrize("name, done", [("chapter18-days", 29), ("chapter18-wider", 10), ("chapter18-linear",
-    24), ("chapter19", 18),
-                                        ("chapter19-dropout", 10), ("chapter20-pines", 20),
-                                            ("chapter20-dates", 20)])
+@pytest.mark.parametrize(
+    "name, done",
+    [
+        ("chapter18-days", 29),
+        ("chapter18-wider", 10),
+        ("chapter18-linear", 24),
+        ("chapter19", 18),
+        ("chapter19-dropout", 10),
+        ("chapter20-pines", 20),
+        ("chapter20-dates", 20),
+    ],
+)
 def test_rows_written_before_still_count(name, done):
     "Rows of the book, of which some have former names and name only what differed from the defaults."
     table = TABLES[name]
@@ -68,25 +91,44 @@ def test_rows_written_before_still_count(name, done):
 
 
 def line_of(job, sizes=(96, 8), **more):
-    return dict(data="exchange_rate", md5="", attention=job.label, seed=str(job.seed),
-                horizon=str(job.horizon), settings="{}",
-                training=json.dumps(job.training().to_dict()),
-                    model=json.dumps(config_for(job, sizes).to_dict()), **more)
+    return dict(
+        data="exchange_rate",
+        md5="",
+        attention=job.label,
+        seed=str(job.seed),
+        horizon=str(job.horizon),
+        settings="{}",
+        training=json.dumps(job.training().to_dict()),
+        model=json.dumps(config_for(job, sizes).to_dict()),
+        **more,
+    )
 
 
 def test_a_changed_default_never_counts_as_done(monkeypatch):
     job = ForecastJob(data="exchange_rate")
     line = line_of(job)
     assert made_by(job, line)
-    monkeypatch.setitem(BEFORE["forecast"], "lookback", 48)     # what such a row meant when it was written
+    monkeypatch.setitem(BEFORE["forecast"], "lookback", 48)  # what such a row meant when it was written
     assert not made_by(job, line)
 
 
-@pytest.mark.parametrize("change", [{"dropout": 0.2}, {"heads": 4}, {"positions": "none"}, {"kernel": "elu"},
-                                    {"rate": 1e-3},
-                                    {"mend": True}, {"masked": True}, {"sort": True}, {"seed": 1},
-                                        {"readout": "mean"},
-                                    {"attention_options": {"qk_norm": True}}, {"data": "weather"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dropout": 0.2},
+        {"heads": 4},
+        {"positions": "none"},
+        {"kernel": "elu"},
+        {"rate": 1e-3},
+        {"mend": True},
+        {"masked": True},
+        {"sort": True},
+        {"seed": 1},
+        {"readout": "mean"},
+        {"attention_options": {"qk_norm": True}},
+        {"data": "weather"},
+    ],
+)
 def test_a_row_of_other_settings_does_not_count(change):
     job = ForecastJob(data="exchange_rate")
     assert made_by(job, line_of(job)) and not made_by(job.replace(**change), line_of(job))
@@ -94,8 +136,7 @@ def test_a_row_of_other_settings_does_not_count(change):
 
 def test_a_row_that_cannot_be_understood_does_not_count():
     job = ForecastJob(data="exchange_rate")
-    for change in ({"model": "{"}, {"model": '{"model": "none such"}'}, {"training": "[]"},
-                   {"settings": "1"}):
+    for change in ({"model": "{"}, {"model": '{"model": "none such"}'}, {"training": "[]"}, {"settings": "1"}):
         assert not made_by(job, {**line_of(job), **change})
 
 
