@@ -422,7 +422,7 @@ def floor_share(
         return 0.0
     return info.eps if combine == "sum" else max(info.eps, info.tiny ** (2 / (3 * order)))
 
-
+# %% ../nbs/07_kronecker_attention.ipynb #4d2dd76c
 def with_floor(
     S: Tensor | tuple,  # map of a mode, (B, heads, *n_c, n, n), or a pair
     seen: Tensor,       # bool, broadcasts to it: which slice sees which
@@ -440,7 +440,7 @@ def with_floor(
         return torch.cat([(1 - share) * L, given], -1), torch.cat([R, even], -2)
     return (1 - share) * S + given * even
 
-
+# %% ../nbs/07_kronecker_attention.ipynb #ed143984
 def apply_masked(
     maps: Sequence,                 # as in `apply_maps`, each with its share
     v: Tensor,                      # (B, heads, n1, …, nk, f)

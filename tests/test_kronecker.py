@@ -41,7 +41,8 @@ def test_applying_equals_the_formed_matrix(sizes, batch, own, transpose, data):
     mats = [tensor(*lead, *((n, r) if transpose else (r, n)), seed=i)
             for i, (n, r) in enumerate(zip(sizes, rows, strict=True))]
     K = kron(*mats).mT if transpose else kron(*mats)
-    assert_close(kron_apply(mats, x, transpose).flatten(-len(sizes) - 1, -2), K @ x.flatten(-len(sizes) - 1, -2))
+    y = kron_apply(mats, x, transpose)
+    assert_close(y.flatten(-len(sizes) - 1, -2), K @ x.flatten(-len(sizes) - 1, -2))
     square = [tensor(*lead, n, n, seed=i) for i, n in enumerate(sizes)]
     K = kron_sum(*square).mT if transpose else kron_sum(*square)
     y = kron_sum_apply(square, x, transpose)

@@ -49,7 +49,7 @@ def test_four_modes_and_half_precision_keep_every_valid_row():
 
 @pytest.mark.parametrize("combine", ["product", "sum"])
 def test_the_share_is_that_of_the_definition(combine):
-    "In float32, where maps are so sharp that the share decides some rows, against the slow loop with this share."
+    "In float32, with maps so sharp that the share decides some rows, against the slow loop with this share."
     torch.manual_seed(1)
     layer = KroneckerAttention(DIM, HEADS, 2, combine=combine, pool="sum")
     x, mask = 6 * torch.randn(5, 5, DIM), random_mask(5, 5)
@@ -94,7 +94,8 @@ def test_a_module_put_in_place_of_to_v_is_called_without_gradients():
 @pytest.mark.parametrize("causal", [(), (0,)])
 def test_maps_lie_in_ordinary_memory_order(combine, causal):
     layer, x = KroneckerAttention(DIM, HEADS, 2, combine=combine, causal=causal), torch.randn(2, 7, 7, DIM)
-    for S in [*layer.maps(x), *layer.maps(x, random_mask(2, 7, 7)), *layer(x, return_maps=True)[1], layer.dense_map(x)]:
+    maps = [*layer.maps(x), *layer.maps(x, random_mask(2, 7, 7)), *layer(x, return_maps=True)[1]]
+    for S in [*maps, layer.dense_map(x)]:
         assert S.is_contiguous()
     torch.kron(layer.maps(x)[0].flatten(0, -3)[0], torch.eye(3))
 
@@ -104,7 +105,8 @@ def test_exports_with_a_dynamic_batch(options):
     layer, x = KroneckerAttention(DIM, HEADS, 2, **options).eval(), torch.randn(3, 4, 5, DIM)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},)).module()
+        batch = torch.export.Dim("batch", min=2)
+        program = torch.export.export(layer, (x,), dynamic_shapes=({0: batch},)).module()
     for n in (2, 6):
         y = torch.randn(n, 4, 5, DIM)
         assert_close(program(y), layer(y))
