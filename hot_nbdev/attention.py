@@ -20,13 +20,10 @@ from hot_nbdev.layer import (
     Cost,
     check_attention,
     head_norms,
-    merge_batch,
     merge_heads,
     named,
     projection_cost,
     queries_keys,
-    restore_batch,
-    rotate_modes,
     split_heads,
     square_layers,
 )
@@ -373,41 +370,3 @@ class FullAttention(AttentionLayer):
     def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k = (t.flatten(2, -2) for t in queries_keys(self, x))
         return attention_map(q, k, Allowed(x.shape[1:-1], mask, self.causal), self.kernel)
-
-# %% ../nbs/05_attention.ipynb #legacybase
-class _Attention(nn.Module):
-    "Base of layers that are not yet made of the functions above."
-    def __init__(self, dim, heads, order, causal, qk_norm, kernel, rotary, dropout, bias, device, dtype):
-        super().__init__()
-        self.causal, new = check_attention(type(self).__name__, dim, heads, order, causal, dropout), dict(device=device, dtype=dtype)
-        self.dim, self.heads, self.order, self.dropout = dim, heads, order, dropout
-        self.kernel, self.rotary = as_features(kernel), rotary
-        self.norm_q, self.norm_k = (nn.LayerNorm(dim // heads, **new) if qk_norm else nn.Identity() for _ in range(2))
-        self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(4))
-
-    def extra_repr(self):
-        return f"dim={self.dim}, heads={self.heads}, order={self.order}, causal={self.causal}"
-
-    def _enter(self, x, mask):
-        return merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-
-    def _leave(self, t, shape):
-        return restore_batch(t, shape, self.order)
-
-    def _split(self, t):
-        return split_heads(t, self.heads)
-
-    def _features(self, t, is_query, factor=1, taking=None):
-        t = t.to(torch.promote_types(t.dtype, torch.float32)) * factor * t.shape[-1] ** -0.25
-        return self.kernel(t, is_query=is_query, mask=taking)
-
-    def _drop(self, S):
-        return F.dropout(S, self.dropout, self.training)
-
-    def _queries_keys(self, x):
-        both = [norm(self._split(f(x))) for f, norm in ((self.to_q, self.norm_q), (self.to_k, self.norm_k))]
-        return [rotate_modes(t, self.rotary, range(self.order)) for t in both]
-
-    def maps(self, x, mask=None):
-        shape, (x, mask) = x.shape, self._enter(x, mask)
-        return [self._leave(self._map(x, mask), shape)]

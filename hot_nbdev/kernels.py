@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import FeatureFunction, check_features, full_precision
+from .tensor import mode_product
 
 # %% ../nbs/08_kernels.ipynb #f9759915
 def _normalized(phi_q: Tensor, phi_k: Tensor) -> Tensor:
@@ -290,18 +291,6 @@ def kernel_plan(
     costs = [_plan_cost(plan, sizes, features, width) for plan in plans]
     return min(costs), plans[costs.index(min(costs))]
 
-# %% ../nbs/08_kernels.ipynb #820673c3
-def _mode_product(
-    A: Tensor,   # (*batch, m, n)
-    x: Tensor,   # (*batch, n_1, …, n_k, d)
-    axis: int,   # axis of `x` that is multiplied, negative
-) -> Tensor:     # like `x` with size m at `axis`
-    "One mode product, with one matrix for each element of the batch."
-    batch = A.ndim - 2
-    front = x.movedim(axis, batch)
-    y = A @ front.flatten(batch + 1)                            # (*batch, m, rest)
-    return y.unflatten(-1, front.shape[batch + 1:]).movedim(batch, axis)
-
 # %% ../nbs/08_kernels.ipynb #2cb6fd1e
 def kernel_product(
     phis_q: Sequence[Tensor],  # k features of queries, each (*batch, N_i, M_i)
@@ -320,7 +309,7 @@ def kernel_product(
         for i, what in kernel_plan(sizes, features, v.shape[-1], form_maps)[1]:
             b = phis_k[i].mT
             A = b if what == "keys" else scaled[i] if what == "queries" else scaled[i] @ b
-            y = _mode_product(A.to(y.dtype).expand(*batch, *A.shape[-2:]), y, i - len(sizes) - 1)
+            y = mode_product(y, A.to(y.dtype).expand(*batch, *A.shape[-2:]), i, batch=len(batch))
     return y.to(v.dtype)
 
 # %% ../nbs/08_kernels.ipynb #e4b59f94
