@@ -4,13 +4,15 @@
     python tools/mutants.py pooling masks   those of some groups, or whose name holds a word
     python tools/mutants.py --list          what there is
 
-A mutant is one piece of text of a module and another in its place, with the test files that should fail.
+A mutant is one piece of text of a module and another in its place, with the tests that should fail; the list is
+mutant_list.py. Hypothesis draws from a fixed seed, so that a run says the same again.
 Chapters are not run: a mutant that only they kill counts as a survivor. A survivor is either a test that is
 missing, or a change that changes nothing; then EQUIVALENT says why. The run fails if a mutant survives that
 is not explained, or if its text is not found exactly once (the code has moved on: mend the mutant).
 """
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from typing import NamedTuple
 from mutant_list import EQUIVALENT, MUTANTS
 
 ROOT = Path(__file__).resolve().parent.parent
+LONGEST = 300       # seconds; a mutant that never ends is noticed too
 
 
 class Outcome(NamedTuple):
@@ -48,9 +51,12 @@ def workshop(folder):
 def first_failure(folder, tests):
     "Name of the first test that fails, or None."
     env = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "-rf",
-                          *(f"tests/{t}" for t in tests.split())],
-                         cwd=folder, env=env, capture_output=True, text=True)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "-rfE",
+               "--hypothesis-seed=0", *(f"tests/{t}" for t in shlex.split(tests))]
+    try:
+        run = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        return f"no end after {LONGEST} s"
     if run.returncode == 0:
         return None
     failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
@@ -81,8 +87,8 @@ def main():
         print("\n".join(map(name, chosen)), f"\n{len(chosen)} mutants")
         return
     with tempfile.TemporaryDirectory() as folder:       # tests that fail anyway kill nothing
-        tests = dict.fromkeys(t for m in chosen for t in m[4].split())
-        if broken := first_failure(workshop(Path(folder)), " ".join(tests)):
+        tests = dict.fromkeys(t for m in chosen for t in shlex.split(m[4]))
+        if broken := first_failure(workshop(Path(folder)), shlex.join(tests)):
             sys.exit(f"without any mutant {broken} fails; mend that first")
     found = []
     with ThreadPoolExecutor(args.workers) as pool:
