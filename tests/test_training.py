@@ -740,6 +740,7 @@ def test_the_average_is_the_mean_at_first_and_exponential_later():
 
 
 def test_the_best_epoch_is_the_best_of_the_history(tmp_path):
+    torch.manual_seed(0)
     series = Pairs(torch.randn(9, 8, 3), torch.randn(9, 6, 3))
     for task, part, model, best in ((Classification(2), pictures(20), classifier(), max),
                                     (Forecasting(), series, forecaster(), min)):

@@ -36,9 +36,11 @@ POOLING = [
     ("pooling", "rsqrt=0.5", "rsqrt=-0.5", FACTORS),
     ("pooling", "return [_at_least_one(c) **", "return [c **", FACTORS),
     ("pooling", "counts = [prod(sizes) // n for n in sizes]", "counts = [n for n in sizes]",
-     slow("rsqrt after, shared")),
-    ("pooling", "reshape(shape).to(more)", "reshape(shape).to(x.dtype)",
+     "test_pooling.py::test_counts_without_a_mask_are_those_of_the_sizes"),
+    ("pooling", "x.sum(right, keepdim=True, dtype=more)", "x.sum(right, keepdim=True)",
      "test_pooling.py::test_half_precision_is_summed_in_float32"),
+    ("pooling", "reshape(shape).to(more)", "reshape(shape).to(x.dtype)",
+     "test_pooling.py::test_sums_are_float32_at_least"),
     ("kronecker_attention", "None if self.qk_norm else factors)", "factors)", slow("sum pooling, qk_norm")),
 ]
 MASKS = [

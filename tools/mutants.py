@@ -14,17 +14,20 @@ import argparse
 import os
 import shlex
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 from mutant_list import EQUIVALENT, MUTANTS
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = 300       # seconds; a mutant that never ends is noticed too
+LONGEST = 120       # seconds; a mutant that never ends is noticed too
 
 
 class Outcome(NamedTuple):
@@ -48,19 +51,41 @@ def workshop(folder):
     return folder
 
 
-def first_failure(folder, tests):
+def load_libraries():
+    "What the tests import besides the package, once, so that each mutant need not; its process is a fork of this one."
+    for library in ("torch", "pytest", "hypothesis", "accelerate", "safetensors.torch", "sklearn.metrics", "tensorly",
+                    "torch.distributed.checkpoint.state_dict", "torch.utils.flop_counter"):
+        with suppress(ImportError):
+            import_module(library)
+
+
+def run_tests(folder, tests, report, longest):
+    "In a process of its own: pytest in a folder; its exit code is that of the process."
+    os.chdir(folder)
+    os.environ["PYTHONPATH"] = str(folder)
+    sys.path.insert(0, str(folder))
+    with open(report, "w") as f:
+        os.dup2(f.fileno(), 1), os.dup2(f.fileno(), 2)
+    signal.alarm(longest)
+    import pytest
+    code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--no-header", "-rfE", "--hypothesis-seed=0",
+                        *(f"tests/{t}" for t in shlex.split(tests))])
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def first_failure(folder, tests, longest=LONGEST):
     "Name of the first test that fails, or None."
-    env = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", "-rfE",
-               "--hypothesis-seed=0", *(f"tests/{t}" for t in shlex.split(tests))]
-    try:
-        run = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=LONGEST)
-    except subprocess.TimeoutExpired:
-        return f"no end after {LONGEST} s"
-    if run.returncode == 0:
+    report = folder / "report.txt"
+    process = get_context("fork").Process(target=run_tests, args=(folder, tests, report, longest))
+    process.start()
+    process.join()
+    if process.exitcode == 0:
         return None
-    failed = [line for line in run.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return failed[0].split(" - ")[0].split("::")[-1] if failed else f"pytest exit {run.returncode}"
+    if process.exitcode == -signal.SIGALRM:
+        return f"no end after {longest} s"
+    failed = [line for line in report.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return failed[0].split(" - ")[0].split("::")[-1] if failed else f"pytest exit {process.exitcode}"
 
 
 def try_one(mutant):
@@ -86,12 +111,14 @@ def main():
     if args.list:
         print("\n".join(map(name, chosen)), f"\n{len(chosen)} mutants")
         return
+    os.environ.update(OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
+    load_libraries()
     with tempfile.TemporaryDirectory() as folder:       # tests that fail anyway kill nothing
         tests = dict.fromkeys(t for m in chosen for t in shlex.split(m[4]))
-        if broken := first_failure(workshop(Path(folder)), shlex.join(tests)):
+        if broken := first_failure(workshop(Path(folder)), shlex.join(tests), 10 * LONGEST):
             sys.exit(f"without any mutant {broken} fails; mend that first")
     found = []
-    with ThreadPoolExecutor(args.workers) as pool:
+    with ProcessPoolExecutor(args.workers, get_context("fork")) as pool:
         for outcome in pool.map(try_one, chosen):
             found.append(outcome)
             why = EQUIVALENT.get(outcome.mutant[2:4], "") if outcome.state == "survived" else outcome.by
