@@ -144,9 +144,11 @@ def test_qk_norm_makes_the_poolings_one_before_and_not_after():
     assert (layer("sum", "after").dense_map(x) - mean).abs().max() > 1e-3
 
 
-def test_rows_of_slices_that_hold_nothing_are_zero():
-    layer, x, mask = KroneckerAttention(DIM, HEADS, 2).double(), tensor(3, 4, DIM), torch.ones(3, 4, dtype=torch.bool)
-    mask[1], mask[:, 2] = False, False
+@pytest.mark.parametrize("causal", [(), (1,), (0, 1)])
+def test_rows_of_slices_that_hold_nothing_are_zero(causal):
+    "And so are their columns, also for whom they are earlier."
+    layer, x, mask = KroneckerAttention(DIM, HEADS, 2, causal=causal), tensor(3, 4, DIM), torch.ones(3, 4).bool()
+    layer, (mask[1], mask[:, 2]) = layer.double(), (False, False)
     for S, empty in zip(layer.maps(x, mask), (1, 2), strict=True):
         assert_close(S.sum(-1), (torch.arange(S.shape[-1]) != empty).double().expand(S.shape[:-1]))
         assert not S[:, empty].any() and not S[..., empty].any()

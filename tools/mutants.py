@@ -44,7 +44,7 @@ def name(mutant):
 def workshop(folder):
     "A copy of what the tests need, with the package apart so that it can be changed."
     for part in ("hot_nbdev", "tests", "tools"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, folder / part)         # with what Python has compiled, which saves seconds
     for part in ("nbs", "results", "settings.ini", "setup.py", "_quarto.yml", "bench", "examples"):
         if (ROOT / part).exists():
             os.symlink(ROOT / part, folder / part)
@@ -54,9 +54,13 @@ def workshop(folder):
 def load_libraries():
     "What the tests import besides the package, once, so that each mutant need not; its process is a fork of this one."
     for library in ("torch", "pytest", "hypothesis", "accelerate", "safetensors.torch", "sklearn.metrics", "tensorly",
-                    "torch.distributed.checkpoint.state_dict", "torch.utils.flop_counter"):
+                    "torch._dynamo", "torch.export", "torch.distributed.checkpoint.state_dict",
+                    "torch.utils.flop_counter"):
         with suppress(ImportError):
             import_module(library)
+    from hypothesis import Phase, settings
+    settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])   # any failure will do
+    settings.load_profile("mutants")
 
 
 def run_tests(folder, tests, report, longest):
