@@ -93,8 +93,14 @@ class Attention(Case):
     output: object = None   # output(layer, x, mask) of a sample, where the joint map alone does not give it
 
     def layer(self, dtype=F64, device="cpu", seed=0, sizes=None, **options):
+        "Norms and the weights of windows all start alike: here they do not."
         torch.manual_seed(seed)
-        return self.make(DIM, HEADS, dtype=dtype, device=device, **options).eval()
+        layer = self.make(DIM, HEADS, dtype=dtype, device=device, **options).eval()
+        with torch.no_grad():
+            for name, p in layer.named_parameters():
+                if "norm" in name or "pool" in name:
+                    p += 0.3 * torch.randn_like(p)
+        return layer
 
     def input(self, *batch, sizes=None, **options):
         return tensor(*batch, *(sizes or self.sizes), DIM, **options)

@@ -200,3 +200,14 @@ def test_a_digest_does_not_depend_on_the_last_digits():
         digest(torch.zeros(2, 3)) != digest(torch.zeros(3, 2)) != digest(torch.zeros(3, 2, dtype=torch.int64))
     )
     assert digest(torch.zeros(0)) and digest(torch.tensor(3)) and digest(torch.zeros(3, dtype=torch.bool))
+
+
+def test_a_scaler_leaves_out_what_the_mask_hides():
+    "Whatever stands there."
+    x, mask = torch.randn(5, 4, 2).double(), torch.rand(5, 4, 2) < 0.7
+    mask[0] = True
+    for junk in (1e6, float("nan")):
+        scaler = Scaler.fit(x.masked_fill(~mask, junk), mask)
+        for j in range(2):
+            assert_close(scaler.mean[j], x[..., j][mask[..., j]].mean())
+            assert_close(scaler.std[j], x[..., j][mask[..., j]].std(correction=0))

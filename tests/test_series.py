@@ -218,3 +218,8 @@ def test_official_series(name):
         mended = load_series("weather", mend=True, download=False)
         assert mended.values.min() > -100 and len(mended.values) == n - 1
         assert not re.search("\ufffd", "".join(mended.names))
+
+
+def test_a_hole_gets_the_last_value_before_it_and_at_the_start_the_first(tmp_path):
+    path = write(tmp_path / "x.txt", ["nan,1", "1,1", "2,1", "nan,1", "-9999,1", "5,1"], None)
+    assert load_series(path, mend=True).values[:, 0].tolist() == [1, 1, 2, 2, 2, 5]
