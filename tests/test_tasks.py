@@ -8,6 +8,7 @@ from torch import nn
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
 from hot_nbdev.devices import make_accelerator  # noqa: E402
+from hot_nbdev.models import ForecasterConfig, HOTForecaster  # noqa: E402
 from hot_nbdev.parts import Tensors  # noqa: E402
 from hot_nbdev.tasks import (  # noqa: E402
     TASKS,
@@ -55,6 +56,17 @@ def test_one_step_moves_every_head():
 
 def test_fit_trains_every_head(tmp_path):
     model, part = heads(), Tensors(torch.randn(8, 4), torch.randn(8, 6))
+    before = [head.weight.detach().clone() for head in model.heads]
+    fit(model, part, part, Forecasting(), TrainConfig(epochs=1, batch_size=4), tmp_path)
+    assert all((head.weight != b).any() for head, b in zip(model.heads, before, strict=True))
+
+
+def test_fit_trains_every_head_of_a_forecaster_with_a_mask(tmp_path):
+    torch.manual_seed(0)
+    model = HOTForecaster(ForecasterConfig(patch=(4, 1), dim=8, depth=1, heads=2, lookback=8, horizons=(2, 6),
+                                           sizes=(8, 3), separate_heads=True))
+    x, mask = torch.randn(8, 8, 3), torch.rand(8, 8, 3) > 0.2
+    part = Tensors(x, mask, torch.randn(8, 6, 3))
     before = [head.weight.detach().clone() for head in model.heads]
     fit(model, part, part, Forecasting(), TrainConfig(epochs=1, batch_size=4), tmp_path)
     assert all((head.weight != b).any() for head, b in zip(model.heads, before, strict=True))

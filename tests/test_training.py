@@ -17,6 +17,15 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
+from hot_nbdev.models import (  # noqa: E402
+    ClassifierConfig,
+    ForecasterConfig,
+    HOTClassifier,
+    HOTForecaster,
+    HOTSegmenter,
+    SegmenterConfig,
+    load_model,
+)
 from hot_nbdev.results import Table, append_row, read_rows, row, setting, summarize  # noqa: E402
 from hot_nbdev.runs import run_lock  # noqa: E402
 from hot_nbdev.tasks import Classification, Forecasting, Segmentation  # noqa: E402
@@ -29,15 +38,6 @@ from hot_nbdev.training import (  # noqa: E402
     fit,
     schedule,
     shares,
-)
-from hot_nbdev.transformer import (  # noqa: E402
-    ClassifierConfig,
-    ForecasterConfig,
-    HOTClassifier,
-    HOTForecaster,
-    HOTSegmenter,
-    SegmenterConfig,
-    load_model,
 )
 
 
