@@ -18,7 +18,8 @@ import torch
 from timing import calls, decimals, in_turns, options, over, progress, spread, wait, write
 from torch import nn
 
-from hot_nbdev.attention import AxialAttention, FullAttention, KroneckerAttention
+from hot_nbdev.attention import FullAttention, KroneckerAttention
+from hot_nbdev.axial import AxialAttention
 from hot_nbdev.cost import attention_cost, peak_memory
 
 SHAPES = [  # batch, sizes, dim

@@ -37,14 +37,8 @@ __all__ = [
 # %% ../nbs/toplevel.ipynb #toptc1
 if TYPE_CHECKING:
     from hot_nbdev.adapters import add_adapters, replace_linear
-    from hot_nbdev.attention import (
-        AxialAttention,
-        DividedAttention,
-        FullAttention,
-        KroneckerAttention,
-        MultiscaleAttention,
-        NoAttention,
-    )
+    from hot_nbdev.attention import FullAttention, KroneckerAttention
+    from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
     from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
     from hot_nbdev.model_config import (
         ClassifierConfig,
@@ -77,7 +71,8 @@ if TYPE_CHECKING:
 
 # %% ../nbs/toplevel.ipynb #topget1
 _HOMES = {
-    "attention": "FullAttention KroneckerAttention AxialAttention DividedAttention MultiscaleAttention NoAttention",
+    "attention": "FullAttention KroneckerAttention",
+    "axial": "AxialAttention DividedAttention MultiscaleAttention NoAttention",
     "kernels": "PositiveRandomFeatures ElementwiseFeatures",
     "positions": "LearnedPositions SineCosinePositions Rotary AxialRotary",
     "patches": "PatchEmbed register_stem",

@@ -183,8 +183,9 @@ def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
 
 
 def _block(c: HOTConfig, seed: int, **new) -> Block:
+    attention = _attention(c, seed, **new)      # before the network: a seed stands for the weights in this sequence
     ff = FEED_FORWARDS[c.ff](c.dim, c.ff_hidden, dropout=c.dropout, bias=c.ff_bias, **new)
-    return Block(_attention(c, seed, **new), ff, c.dropout, **new)
+    return Block(attention, ff, c.dropout, **new)
 
 # %% ../nbs/models.ipynb #c2bdb0ea
 class HOTEncoder(Model):

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import FullAttention, KroneckerAttention
+from .axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from .kernels import ElementwiseFeatures, PositiveRandomFeatures
 from .registry import Registry, choose
 
@@ -102,9 +103,6 @@ class Block(nn.Module):
         if self.ff is not None:
             x = x + self.dropout(self.ff(self.norm2(x)))
         return (x, maps) if return_maps else x
-
-# %% ../nbs/10_transformer.ipynb #0ddc431d
-from .attention import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 
 # %% ../nbs/10_transformer.ipynb #70b9cd90
 KERNELS = ("prf", "smreg", "elu", "relu")      # names of feature functions

@@ -20,14 +20,8 @@ from slow import (
     slow_none,
 )
 
-from hot_nbdev.attention import (
-    AxialAttention,
-    DividedAttention,
-    FullAttention,
-    KroneckerAttention,
-    MultiscaleAttention,
-    NoAttention,
-)
+from hot_nbdev.attention import FullAttention, KroneckerAttention
+from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from hot_nbdev.ndlinear import NdLinear
 
 DIM, HEADS, SIZES, F64 = 8, 2, (3, 2, 4, 2), torch.float64
@@ -189,8 +183,15 @@ ATTENTION = [
     Attention("axial", partial(Axial, order=3), 3, slow_axial),
     Attention("axial causal", partial(Axial, order=2, causal=(0,), qk_norm=True, rotary=turn), 2, slow_axial),
     Attention("axial kernel", partial(Axial, order=2, kernel=plus, causal=(1,)), 2, slow_axial, True),
-    Attention("temporal", partial(Axial, order=2, modes=[0], bias=False), 2, slow_axial, True),
-    Attention("spatial", partial(Axial, order=3, modes=[(1, 2)], rotary=turn, causal=(2,)), 3, slow_axial),
+    Attention("temporal", partial(Axial, order=2, groups=[0], bias=False), 2, slow_axial, True),
+    Attention("spatial", partial(Axial, order=3, groups=[(1, 2)], rotary=turn, causal=(2,)), 3, slow_axial),
+    Attention("axial groups, kernel", partial(Axial, order=3, groups=[(0, 2), 1], kernel=plus, causal=(0,)),
+              3, slow_axial, True),
+    Attention("divided kernel", partial(Divided, order=2, kernel=plus, causal=(1,)), 2, slow_divided, True,
+              output=slow_divided_output),
+    Attention("multiscale kernel, causal",
+              partial(Multi, order=3, stride=(2, 1, 3), query_stride=(1, 1, 2), kernel=plus, causal=(1,)), 3,
+              slow_multiscale, True),
     Attention("divided", partial(Divided, order=3), 3, slow_divided, output=slow_divided_output),
     Attention("divided causal", partial(Divided, order=2, causal=(0,)), 2, slow_divided, True,
               output=slow_divided_output),
@@ -198,7 +199,7 @@ ATTENTION = [
     Attention("multiscale queries", partial(Multi, order=3, stride=(2, 1, 3), query_stride=2), 3,
               slow_multiscale),
     Attention("multiscale learned",
-              partial(Multi, order=2, query_stride=(1, 2), pool="learned", kernel=plus, rotary=turn), 2,
+              partial(Multi, order=2, query_stride=(1, 2), windows="learned", kernel=plus, rotary=turn), 2,
               slow_multiscale),
     Attention("multiscale causal", partial(Multi, order=2, stride=(1, 2), causal=(0,)), 2,
               slow_multiscale, True),

@@ -4,7 +4,8 @@ import torch
 from layers import ATTENTION, DIM, HEADS, each
 from torch.testing import assert_close
 
-from hot_nbdev.attention import AxialAttention, FullAttention, KroneckerAttention, MultiscaleAttention
+from hot_nbdev.attention import FullAttention, KroneckerAttention
+from hot_nbdev.axial import AxialAttention, MultiscaleAttention
 from hot_nbdev.kernels import PositiveRandomFeatures
 
 
