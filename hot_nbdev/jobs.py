@@ -171,12 +171,15 @@ class Job(Grouped):
         if self.combine and self.attention not in ("hot1", "hot2"):
             raise ValueError(f"{name}: combine is {self.combine!r}, which attention {self.attention!r} does not have; choose "
                              "--attention hot1 or hot2, or --attention product or sum without --combine")
-        ours = [n for n in self.groups()["model"] if n not in ("model", "model_option")] if self.model != "hot" else []
-        defaults = {f.name: f for f in dataclasses.fields(self)}
-        lost = [n for n in ours if getattr(self, n) != _default(defaults[n])]
+        ours = {*self.groups()["model"]} - {"model", "model_option"} if self.model != "hot" else ()
+        lost = [f.name for f in dataclasses.fields(self) if f.name in ours and getattr(self, f.name) != _default(f)]
         if lost:
             raise ValueError(f"{', '.join(lost)}: settings of the Transformer, but model is {self.model!r}; leave them out, or "
                              "give those of the rival by --model-option")
+
+    def decided(self) -> dict:
+        "What these settings say of the data's sizes."
+        return {}
 
     @property
     def label(self) -> str:
@@ -289,9 +292,6 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
     def home(self) -> str | None:
         return None if Path(self.data).suffix == ".npz" else "https://medmnist.com"
 
-    def decided(self) -> dict:
-        return {}
-
     def patches(self, k: int) -> tuple:
         return self.patch * k
 
@@ -324,9 +324,6 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
 
     def home(self) -> str | None:
         return SCENES[self.data].home if self.data in SCENES else None
-
-    def decided(self) -> dict:
-        return {}
 
     def patches(self, k: int) -> tuple:
         return (*[1] * (k - 2), *self.patch * 2)        # dates have no patches
