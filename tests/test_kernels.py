@@ -1,4 +1,7 @@
 """What chapter 8 does not try: the past under loud input, scales, widths, layers with each kernel."""
+import itertools
+from math import prod
+
 import pytest
 import torch
 from layers import DIM, HEADS, random_mask, tensor
@@ -6,10 +9,14 @@ from torch.testing import assert_close
 
 from hot_nbdev.attention import FeatureFunction, FullAttention, kernel_map
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention
+from hot_nbdev.cost import count
 from hot_nbdev.kernels import (
     ElementwiseFeatures,
     PositiveRandomFeatures,
+    draw_directions,
+    kernel_plan,
     kernel_product,
+    log_features,
     log_prefix_attention,
     running_sums,
 )
@@ -93,3 +100,69 @@ def test_a_product_of_kernels_is_that_of_its_maps():
     v = tensor(3, 4, 2)
     A, B = (kernel_map(*each) for each in zip(q, k, strict=True))
     assert_close(kernel_product(q, k, v), torch.einsum("ia,jb,abd->ijd", A, B, v))
+
+
+def test_log_features_are_those_of_the_formula():
+    x, omega = tensor(3, 4), tensor(5, 4, seed=2)
+    want = (x @ omega.T - x.square().sum(-1, keepdim=True) / 2).exp() / 5 ** 0.5
+    assert_close(log_features(x, omega).exp(), want)
+
+
+def test_directions_have_their_lengths():
+    W = draw_directions(5, 3, regularized=True)
+    assert_close(W[:3] @ W[:3].T, 3 * torch.eye(3, dtype=W.dtype))
+    assert_close(W.norm(dim=-1), torch.full((5,), 3 ** 0.5, dtype=W.dtype))
+    lengths = draw_directions(4000, 4).norm(dim=-1).square()        # chi-square with four degrees of freedom
+    assert abs(lengths.mean() - 4) < 0.2 and abs(lengths.var() - 8) < 1
+
+
+def test_directions_of_one_feature_point_both_ways():
+    "The sign of an orthogonal matrix has to be drawn too."
+    W = draw_directions(64, 1)
+    assert 16 < (W > 0).sum() < 48
+
+
+def test_a_pair_of_features_has_normalizers_of_at_least_one():
+    "Each feature has a scale of its own: the largest one of a query may be the smallest one of all keys."
+    q, k = 30 * tensor(6, 4), 30 * tensor(5, 4, seed=2)
+    a, b = PositiveRandomFeatures(4, 8, dtype=torch.float64).pair(q, k)
+    assert (a @ b.sum(0) >= 1).all() and (a <= 1).all() and (b <= 1).all()
+
+
+def test_scaling_leaves_the_map_as_it_is():
+    q, k, mask = tensor(6, 4), tensor(5, 4, seed=2), torch.tensor([True, True, False, True, True])
+    kernels = (PositiveRandomFeatures(4, 8, stabilize=s, dtype=torch.float64) for s in (True, False))
+    scaled, plain = (kernel_map(*kernel.pair(q, k, mask)) for kernel in kernels)
+    assert_close(scaled, plain)
+
+
+def test_features_of_each_entry_are_those_of_their_names():
+    t = tensor(3, 4)
+    assert_close(ElementwiseFeatures("elu")(t), torch.where(t > 0, t + 1, t.exp()))
+    assert_close(ElementwiseFeatures("relu", eps=0.25)(t), t.clamp(min=0) + 0.25)
+
+
+PLANS = [((3, 4), (2, 9), 5), ((8, 6), (2, 1), 3), ((5, 5), (20, 20), 64), ((7, 2), (1, 30), 2), ((4, 9), (4, 3), 1)]
+
+
+@pytest.mark.parametrize("sizes, features, width", PLANS)
+def test_the_plan_costs_what_is_counted(sizes, features, width):
+    q, k = ([tensor(n, m).exp() for n, m in zip(sizes, features, strict=True)] for _ in range(2))
+    found = count(kernel_product, q, k, tensor(*sizes, width))
+    assert found.multiply_adds == kernel_plan(sizes, features, width)[0]
+
+
+@pytest.mark.parametrize("sizes, features, width", PLANS)
+def test_no_sequence_of_steps_is_cheaper_than_the_plan(sizes, features, width):
+    def cost(steps):
+        now, total = list(sizes), 0
+        for i, what in steps:
+            n, m = sizes[i], features[i]
+            total += width * prod(now) * (m if what == "keys" else n) + (n * n * m if what == "map" else 0)
+            now[i] = m if what == "keys" else n
+        return total
+    choices = itertools.product(*([[(i, "map")], [(i, "keys"), (i, "queries")]] for i in range(len(sizes))))
+    every = [steps for choice in choices for steps in itertools.permutations(sum(choice, []))
+             if all((i, "keys") not in steps or steps.index((i, "keys")) < steps.index((i, "queries"))
+                    for i in range(len(sizes)))]
+    assert kernel_plan(sizes, features, width)[0] == min(map(cost, every))

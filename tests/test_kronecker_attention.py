@@ -7,7 +7,8 @@ from layers import DIM, F64, HEADS, random_mask, tensor
 from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
 
-from hot_nbdev.kronecker_attention import KroneckerAttention, floor_share
+from hot_nbdev.attention import kernel_map
+from hot_nbdev.kronecker_attention import KroneckerAttention, apply_masked, floor_share, kernel_factors
 
 PRESETS = pytest.mark.parametrize("make", [
     lambda **o: KroneckerAttention.hot1(DIM, HEADS, 2, **o),
@@ -141,3 +142,44 @@ def test_qk_norm_makes_the_poolings_one_before_and_not_after():
     mean, total = (layer(pool, "before").dense_map(x) for pool in ("mean", "sum"))
     assert torch.equal(mean, total)
     assert (layer("sum", "after").dense_map(x) - mean).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("causal", [(), (1,), (0, 1)])
+def test_rows_of_slices_that_hold_nothing_are_zero(causal):
+    "And so are their columns, also for whom they are earlier."
+    layer, x, mask = KroneckerAttention(DIM, HEADS, 2, causal=causal), tensor(3, 4, DIM), torch.ones(3, 4).bool()
+    layer, (mask[1], mask[:, 2]) = layer.double(), (False, False)
+    for S, empty in zip(layer.maps(x, mask), (1, 2), strict=True):
+        assert_close(S.sum(-1), (torch.arange(S.shape[-1]) != empty).double().expand(S.shape[:-1]))
+        assert not S[..., empty, :].any() and not S[..., empty].any()
+
+
+def test_two_thin_factors_are_the_map_of_a_kernel():
+    taking = torch.tensor([True, True, False, True, False, True, True])[None, None, :, None]
+    q, k = tensor(2, 1, 7, 3).exp(), tensor(2, 1, 7, 3, seed=2).exp().masked_fill(~taking, 0)
+    L, R = kernel_factors(q, k, taking)
+    assert_close(L @ R, kernel_map(q, k, taking.mT).masked_fill(~taking, 0))
+    L, R = kernel_factors(q, k)
+    assert_close(L @ R, kernel_map(q, k))
+
+
+def test_dropped_maps_are_divided_by_what_the_whole_ones_leave():
+    A, B, v = tensor(1, 1, 3, 3).softmax(-1), tensor(1, 1, 4, 4, seed=2).softmax(-1), tensor(1, 1, 3, 4, 2, seed=3)
+    mask, C = random_mask(1, 3, 4), 2 * A * (tensor(3, 3, seed=4) > 0)
+    ones = mask[:, None].double()
+    want = torch.einsum("zhij,zhkl,zhjlf->zhikf", C, B, v * ones[..., None])
+    want = want / torch.einsum("zhij,zhkl,zhjl->zhik", A, B, ones)[..., None] * ones[..., None]
+    assert_close(apply_masked([C, B], v, mask, whole=[A, B]), want)
+
+
+def test_a_map_without_any_weight_gives_zero():
+    A, B, v = tensor(1, 1, 3, 3).softmax(-1), tensor(1, 1, 4, 4, seed=2).softmax(-1), tensor(1, 1, 3, 4, 2, seed=3)
+    A[..., 1, :] = 0
+    y = apply_masked([A, B], v, torch.ones(1, 3, 4, dtype=torch.bool))
+    assert not y[:, :, 1].any() and y[:, :, [0, 2]].all()
+
+
+def test_presets_are_those_of_the_two_papers():
+    one, two = KroneckerAttention.hot1(DIM, HEADS, 2), KroneckerAttention.hot2(DIM, HEADS, 2, "sum")
+    assert (one.combine, one.pool, one.project, one.shared) == ("product", "sum", "before", True)
+    assert (two.combine, two.pool, two.project, two.shared) == ("sum", "sum", "after", False)

@@ -552,3 +552,7 @@ def test_sharing_by_a_mixin_keeps_working(tmp_path):
     again = Shared.from_pretrained(tmp_path).eval()
     assert again.config == config and torch.equal(again(x), model(x))
     assert type(make_model(config)) is HOTClassifier            # the subclass takes nothing over
+
+
+def test_the_grid_counts_patches_that_begin():
+    assert HOTConfig(patch=(4, 3), sizes=(9, 6)).grid == (3, 2)

@@ -178,3 +178,17 @@ def test_errors_say_what_was_expected_and_what_came():
         patchify(x, (2, 3))
     with pytest.raises(ValueError, match="unpatchify: y must be"):
         unpatchify(x, (3, 2))
+
+
+def test_what_fills_up_stands_at_the_end():
+    x = torch.randn(2, 5, 4, 3)
+    filled = pad_to_patches(x, (3, 3))
+    assert torch.equal(filled[:, :5, :4], x) and not filled[:, 5:].any() and not filled[:, :, 4:].any()
+    assert filled.shape == (2, 6, 6, 3)
+
+
+@kinds
+def test_what_fills_up_takes_no_part(kind):
+    "Between layers it would be no zero any more, because of their biases."
+    embed, x, _ = make(kind, (4, 4))
+    assert torch.equal(embed(x), embed(x, torch.ones(x.shape[:-1], dtype=torch.bool)))

@@ -51,3 +51,17 @@ def test_additions_are_those_that_a_recorder_sees(sizes, data):
     causal = tuple(m for m in range(len(sizes)) if data.draw(st.booleans()))
     work = count(lambda x: slice_sums(x, causal), torch.zeros(1, *sizes, 3))
     assert work.additions == 3 * pooling_additions(sizes, causal)
+
+
+def test_counts_without_a_mask_are_those_of_the_sizes():
+    x = tensor(2, 3, 4, 5, 2)
+    means, counts = slice_means(x)
+    assert counts == [20, 15, 12]
+    for m, axes in enumerate([(2, 3), (1, 3), (1, 2)]):
+        assert_close(means[m], x.mean(axes))
+
+
+def test_sums_are_float32_at_least():
+    "Also with one mode, where nothing is summed, and in a causal mode."
+    for sizes, causal in [((3,), ()), ((3, 4), ()), ((3, 4), (0,)), ((3,), (0,))]:
+        assert all(s.dtype == torch.float32 for s in slice_sums(torch.ones(1, *sizes, 2, dtype=torch.float16), causal))

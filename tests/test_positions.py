@@ -92,3 +92,8 @@ def test_sine_and_cosine_stand_where_each_mode_has_its_share():
 def test_wrong_settings_say_the_way_out(make):
     with pytest.raises(ValueError, match=r"(give|name|leave|mode)"):
         make()
+
+
+def test_planes_that_do_not_divide_evenly_are_all_given_away():
+    assert AxialRotary(14, 3).planes == {0: (0, 3), 1: (3, 2), 2: (5, 2)}
+    assert SineCosinePositions(10, 2).table((3, 4)).shape == (3, 4, 10)

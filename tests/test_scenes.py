@@ -333,3 +333,46 @@ def test_official_sentinel2():
     x, y = splits.train[torch.arange(4)]
     assert x.shape == (4, 5, 16, 16, 13) and y.max() < 5
     assert len(splits.about["classes"]) == 5 and splits.train.labels.shape == (101, 100)
+
+
+def test_scenes_are_scaled_by_their_training_pixels(tmp_path):
+    rng = np.random.RandomState(0)
+    values = rng.rand(24, 24, 3)
+    np.save(tmp_path / "s.npy", values)
+    np.save(tmp_path / "m.npy", rng.randint(0, 3, (24, 24)))
+    found = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy").about
+    pixels = values[found["region"].numpy() == 0]
+    assert found["scaler"].mean.numpy() == pytest.approx(pixels.mean(0))
+    assert found["scaler"].std.numpy() == pytest.approx(pixels.std(0))
+
+
+def test_windows_overlap_in_training_alone(tmp_path):
+    rng = np.random.RandomState(0)
+    np.save(tmp_path / "s.npy", rng.rand(32, 32, 3))
+    np.save(tmp_path / "m.npy", rng.randint(1, 3, (32, 32)))
+    splits = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy", block=8, stride=2)
+    overlaps = []
+    for part in (splits.train, splits.val, splits.test):
+        times = torch.zeros(32, 32)
+        for r, c in part.corners.tolist():
+            times[r:r + 4, c:c + 4] += 1
+        overlaps.append(bool((times > 1).any()))
+    assert overlaps == [True, False, False]
+
+
+def test_images_are_scaled_by_those_of_the_training(tmp_path):
+    ssl4eo(tmp_path, 5, lambda path, array: np.save(path.with_suffix(".npy"), array), "cdl")
+    train, *_ = scene_data("ssl4eo_cdl", folder=tmp_path, unchecked=True)
+    x = train[torch.arange(len(train))][0].double()
+    assert x.mean((0, 1, 2)).abs().max() < 1e-5 and (x.flatten(0, 2).std(0, correction=0) - 1).abs().max() < 1e-5
+
+
+def test_blocks_are_drawn_so_that_classes_are_shared_out_evenly():
+    "The best of 256 draws is more even than any of ten single ones."
+    labels = (torch.arange(25) % 5 // 4).reshape(5, 5).repeat_interleave(4, 0).repeat_interleave(4, 1)
+
+    def uneven(**options):
+        region = split_blocks(labels, 4, **options)
+        held = torch.stack([torch.bincount(labels[region == i], minlength=2) for i in range(3)]).double()
+        return (held / held.sum(0) - torch.tensor([[0.6], [0.2], [0.2]])).abs().sum().item()
+    assert uneven() <= min(uneven(draws=1, seed=s) for s in range(10)) < max(uneven(draws=1, seed=s) for s in range(10))

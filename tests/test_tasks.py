@@ -168,3 +168,21 @@ def test_the_table_of_tasks_is_open_and_no_name_is_taken_twice():
     assert isinstance(make_task("classification", classes=3), Classification)
     with pytest.raises(ValueError, match="no setting 'own'"):
         make_task("own")
+
+
+def test_horizons_come_shortest_first():
+    model = Heads(horizons=(6, 2))
+    assert separate_horizons(model) == (2, 6)
+    x, y = torch.randn(3, 4), torch.randn(3, 2)
+    assert torch.equal(Forecasting().output(model, [x], y), model(x, horizon=2))
+
+
+def test_the_metrics_of_a_forecast_by_hand():
+    task = Forecasting()
+    found = task.collect(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 2.0]]))
+    assert task.metrics([found, found]) == {"mse": 2.0, "mae": 1.0, "smape": 0.5}
+
+
+def test_counts_have_labels_for_rows_and_predictions_for_columns():
+    scores = torch.tensor([[2.0, 0], [0, 2], [0, 2], [2, 0]])[None]
+    assert Segmentation(2).collect(scores, torch.tensor([[0, 0, 1, -1]])).tolist() == [[1, 1], [0, 1]]

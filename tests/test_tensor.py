@@ -161,3 +161,17 @@ def test_contraction_sequence_goes_by_the_difference_of_reciprocals():
     assert T.contraction_sequence((1000, 2), (10, 1)) == [1, 0]
     assert T.contraction_sequence((3, 4, 5), (3, 4, 5)) == [0, 1, 2]
     assert T.contraction_sequence((2, 8, 4), (8, 2, 4)) == [1, 2, 0]
+
+
+def test_unfoldings_are_those_of_the_definition():
+    "In Kolda and Bader's layout the first of the other modes runs fastest, in the other one the last."
+    x = torch.arange(24).reshape(2, 3, 4)
+    rows, kolda = T.unfold(x, 1), T.unfold(x, 1, "kolda")
+    for i, j, k in torch.cartesian_prod(*map(torch.arange, x.shape)).tolist():
+        assert rows[j, 4 * i + k] == x[i, j, k] == kolda[j, i + 2 * k]
+    assert T.vec(x, "kolda")[:3].tolist() == [0, 12, 4] and T.vec(x)[:3].tolist() == [0, 1, 2]
+
+
+def test_transposes_are_multiplied_on_request():
+    x, A, B = draw_tensor((3, 3)), draw_tensor((3, 3), seed=1), draw_tensor((3, 5), seed=2)
+    assert_close(T.multi_mode_dot(x, [A, B], transpose=True), torch.einsum("ab,ac,bd->cd", x, A, B))

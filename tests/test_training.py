@@ -17,15 +17,25 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
+from hot_nbdev.devices import make_accelerator
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
+from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.results import Table, append_row, read_rows, row, setting, summarize  # noqa: E402
-from hot_nbdev.runs import (
-    Checkpoints,
-    run_lock,  # noqa: E402
-)
+from hot_nbdev.runs import Checkpoints, content, run_lock  # noqa: E402
 from hot_nbdev.tasks import Classification, Forecasting, Segmentation  # noqa: E402
-from hot_nbdev.training import Average, TrainConfig, batches, evaluate, fit, schedule, shares
+from hot_nbdev.training import (
+    Average,
+    TrainConfig,
+    adamw,
+    batches,
+    decay_groups,
+    evaluate,
+    fit,
+    schedule,
+    shares,
+    train_step,
+)
 
 
 class Pairs:
@@ -704,6 +714,90 @@ def test_two_processes_give_what_one_gives(tmp_path):
             if name.startswith(("model.", "average.")):
                 torch.testing.assert_close(a, two[name], rtol=1e-8, atol=1e-10)
 
+
+def test_the_order_of_the_data_is_that_of_seed_and_epoch():
+    "Of nothing else, and no epoch of one seed is an epoch of another."
+    orders = {}
+    for seed in range(3):
+        for epoch in range(3):
+            found = batches(20, 8, seed, epoch)
+            assert [len(b) for b in found] == [8, 8, 4] and sorted(torch.cat(found).tolist()) == list(range(20))
+            torch.rand(1)
+            assert all(map(torch.equal, found, batches(20, 8, seed, epoch)))
+            orders[tuple(torch.cat(found).tolist())] = seed, epoch
+    assert len(orders) == 9
+    assert [len(b) for b in batches(20, 8, drop_last=True)] == [8, 8]
+
+
+def test_the_average_is_the_mean_at_first_and_exponential_later():
+    model = nn.Linear(1, 1, bias=False)
+    average, want = Average(model, 0.75), 0.0
+    for t in range(1, 9):
+        nn.init.constant_(model.weight, float(t))
+        average.update(model)
+        want = (t + 1) / 2 if t <= 4 else 0.75 * want + 0.25 * t
+        assert average.values["weight"].item() == pytest.approx(want)
+
+
+def test_the_best_epoch_is_the_best_of_the_history(tmp_path):
+    torch.manual_seed(0)
+    series = Pairs(torch.randn(9, 8, 3), torch.randn(9, 6, 3))
+    for task, part, model, best in ((Classification(2), pictures(20), classifier(), max),
+                                    (Forecasting(), series, forecaster(), min)):
+        result = fit(model, part, part, task, dataclasses.replace(SHORT, epochs=6, rate=0.05), tmp_path / task.name)
+        found = [h[task.criterion] for h in result.history]
+        assert result.best[task.criterion] == best(found) and min(found) < max(found)
+        assert evaluate(model, part, task)[task.criterion] == pytest.approx(best(found), rel=1e-6)
+
+
+def test_a_digest_of_contents_tells_everything_apart():
+    x = torch.zeros(2, 3)
+    things = [x, x.T, x.flatten(), x.double(), x.int(), x + 1, x.numpy(), {"a": 1}, {"b": 1}, {"a": 2}, [1, 2], [2, 1],
+              (1, 2), {1, 2}, 1, 1.0, "1", None, [x, x], [x]]
+    assert len({content(t) for t in things}) == len(things)
+    assert content(x) == content(x.clone()) and content({1, 2}) == content({2, 1})
+
+
+def test_beginning_again_removes_the_former_best_model(tmp_path):
+    run(tmp_path)
+    with pytest.raises(Killed):
+        run(tmp_path, 1, config=dataclasses.replace(SHORT, rate=1e-3), resume=False)
+    assert not (tmp_path / "model.safetensors").exists() and not Checkpoints(tmp_path).paths()
+
+
+def test_norms_and_biases_do_not_decay():
+    "Also a norm over two axes, and a bias that is a tensor."
+    model = nn.ModuleDict({"norm": nn.LayerNorm((3, 4)), "line": nn.Linear(2, 3),
+                           "nd": NdLinear((2, 3), (4, 5), "full")})
+    model["line"].weight.requires_grad_(False)
+    names = {id(p): name for name, p in model.named_parameters()}
+    decaying, free = decay_groups(model, 0.3)
+    assert [names[id(p)] for p in decaying["params"]] == ["nd.weights.0", "nd.weights.1"]
+    assert [names[id(p)] for p in free["params"]] == ["norm.weight", "norm.bias", "line.bias", "nd.biases.0"]
+    assert (decaying["weight_decay"], free["weight_decay"]) == (0.3, 0.0)
+
+
+def test_the_optimizer_takes_its_settings():
+    made = adamw(decay_groups(nn.Linear(2, 3), 0.3), TrainConfig(rate=0.5, betas=(0.6, 0.7)))
+    assert [(g["lr"], g["betas"], g["weight_decay"]) for g in made.param_groups] == [
+        (0.5, (0.6, 0.7), 0.3), (0.5, (0.6, 0.7), 0.0)]
+
+
+@pytest.mark.parametrize("clip", [0.01, None])
+def test_gradients_are_clipped(clip):
+    torch.manual_seed(0)
+    model, accelerator = nn.Linear(4, 6), make_accelerator(cpu=True)
+    before = weights(model)
+    optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), 1.0))
+    piece = torch.randn(3, 4), torch.randn(3, 6), True
+    _, norm = train_step(model, optimizer, Forecasting(), [piece], accelerator, clip)
+    assert norm > 0.1 and (weights(model) - before).norm().item() == pytest.approx(clip or norm.item(), rel=1e-4)
+
+
+def test_settings_must_be_finite():
+    for wrong in (dict(rate=math.inf), dict(weight_decay=math.inf), dict(rate=math.nan)):
+        with pytest.raises(ValueError, match="TrainConfig: .* is (inf|nan); give a number"):
+            TrainConfig(**wrong)
 
 
 if __name__ == "__main__":                          # one of the processes

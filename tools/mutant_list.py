@@ -1,0 +1,368 @@
+"""The mutants of tools/mutants.py: small changes of the library that a unit test must notice.
+
+Each is (group, module, text that stands there once, text in its place, tests that should fail). Tests are given
+as for pytest, within the folder tests; a name with spaces stands in quotes. EQUIVALENT says of a mutant that
+survives why it changes nothing that can be observed.
+"""
+
+
+def slow(case):
+    "The test of one kind of layer against loops written out index by index."
+    return f"'test_contracts.py::test_agrees_with_the_slow_loop[{case}]'"
+
+
+def contract(test, case):
+    return f"'test_attention_contracts.py::{test}[{case}]'"
+
+
+DEFINITION = "test_pooling.py::test_means_and_counts_are_those_of_the_definition"
+FACTORS = "test_pooling.py::test_factors_are_powers_of_the_count_and_one_for_nothing"
+RESUMED = "'test_training.py::test_a_killed_run_goes_on_to_the_same_bits[7-1]'"
+COSTS = "test_cost_layers.py::test_a_layer_knows_its_cost"
+KRONECKER_COSTS = "test_cost.py::test_kronecker_multiply_adds_are_exact_and_memory_is_near"
+NO_MAP = "test_axial.py::test_a_kernel_without_its_map_agrees_with_the_map"
+SHARE = "test_kronecker_attention.py::test_the_share_is_that_of_the_definition"
+TWIN = "test_ndlinear.py::test_result_and_gradients_are_those_of_the_dense_twin"
+PRODUCT = "test_tensor.py::test_mode_product_gives_each_element_of_the_batch_its_matrix"
+PUBLISHED = "test_data.py::test_published_splits"
+REFUSED = ("test_training.py::test_another_model_data_task_or_setting_is_refused_before_anything_is_written")
+SETTINGS = "test_models.py::test_wrong_settings_name_setting_value_and_what_is_allowed"
+
+POOLING = [
+    ("pooling", "(_marginals(x.sum(right,", "(_marginals(x.sum(left,", DEFINITION),
+    ("pooling", "t = t.cumsum(c, dtype=more)", "t = t.flip(c).cumsum(c, dtype=more).flip(c)", DEFINITION),
+    ("pooling", "x.new_ones(1, *sizes) if mask is None else mask", "x.new_ones(1, *sizes)", DEFINITION),
+    ("pooling", "count.clamp(min=1)", "count.clamp(min=2)", DEFINITION),
+    ("pooling", "rsqrt=0.5", "rsqrt=-0.5", FACTORS),
+    ("pooling", "return [_at_least_one(c) **", "return [c **", FACTORS),
+    ("pooling", "counts = [prod(sizes) // n for n in sizes]", "counts = [n for n in sizes]",
+     "test_pooling.py::test_counts_without_a_mask_are_those_of_the_sizes"),
+    ("pooling", "x.sum(right, keepdim=True, dtype=more)", "x.sum(right, keepdim=True)",
+     "test_pooling.py::test_half_precision_is_summed_in_float32"),
+    ("pooling", "reshape(shape).to(more)", "reshape(shape).to(x.dtype)",
+     "test_pooling.py::test_sums_are_float32_at_least"),
+    ("kronecker_attention", "None if self.qk_norm else factors)", "factors)", slow("sum pooling, qk_norm")),
+]
+MASKS = [
+    ("layer", "return x.masked_fill(~mask[..., None], 0.0), mask", "return x, mask",
+     contract("test_padding_changes_nothing", "full")),
+    ("attention", ".softmax(-1).masked_fill(~some, 0.0)", ".softmax(-1)",
+     "test_attention.py::test_a_row_that_may_see_nothing_is_zero"),
+    ("attention", "attn_mask=seen | ~some", "attn_mask=seen",
+     "test_attention.py::test_a_row_that_may_see_nothing_is_zero "
+     "test_attention_contracts.py::test_fully_masked_samples_have_finite_gradients"),
+    ("attention", "t.masked_fill(~self.asking[:, None, :, None], 0.0)", "t", slow("full")),
+    ("attention", "weights = weights.masked_fill(~allowed, 0.0)", "weights = weights.masked_fill(~allowed, 1e-3)",
+     slow("full-linear causal")),
+    ("attention", "k.masked_fill(~keys[..., None], 0.0)", "k", slow("full-linear")),
+    ("kronecker_attention", "info.tiny ** (2 / (3 * order))", "info.tiny ** (1 / (3 * order))", SHARE),
+    ("kronecker_attention", "else max(info.eps,", "else min(info.eps,", SHARE),
+    ("kronecker_attention", "return (1 - share) * S + given * even", "return (1 - share) * S + given", SHARE),
+    ("kronecker_attention", "given = share * first.sum(-1, keepdim=True)", "given = share",
+     "test_kronecker_attention.py::test_rows_of_slices_that_hold_nothing_are_zero"),
+    ("kronecker_attention", "S.masked_fill(~taking, 0.0)", "S",
+     "test_kronecker_attention.py::test_rows_of_slices_that_hold_nothing_are_zero"),
+    ("kronecker_attention", "q.masked_fill(~taking, 0.0)", "q",
+     "test_kronecker_attention.py::test_two_thin_factors_are_the_map_of_a_kernel"),
+    ("kronecker_attention", "maps if whole is None else whole, ones", "maps, ones",
+     "test_kronecker_attention.py::test_dropped_maps_are_divided_by_what_the_whole_ones_leave"),
+    ("kronecker_attention", "nothing = ~valid | (weight == 0)", "nothing = ~valid",
+     "test_kronecker_attention.py::test_a_map_without_any_weight_gives_zero"),
+    ("kronecker_attention", "v.to(more).masked_fill(~valid, 0.0)", "v.to(more)", slow("product")),
+    ("kronecker_attention", "return taking.mT & earlier if causal", "return earlier if causal",
+     "test_kronecker_attention.py::test_rows_of_slices_that_hold_nothing_are_zero"),
+    ("axial", "None if mask is None else into_batch(mask, group, layer.order)", "None", slow("axial")),
+    ("axial", "weights if valid is None else weights * valid", "weights", slow("multiscale")),
+    ("patches", "flatten(-2).any(-1)", "flatten(-2).all(-1)",
+     "test_patches.py::test_a_patch_takes_part_if_one_of_its_positions_does"),
+]
+CAUSAL = [
+    ("attention", ".tril()", ".triu()",
+     "test_attention.py::test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel"),
+    ("attention", ".tril()", ".tril(-1)", slow("full causal")),
+    ("attention", "for axis in range(-2 - causal, -2):", "for axis in range(-1 - causal, -2):", NO_MAP),
+    ("attention", "kv, z = kv.cumsum(axis), z.cumsum(axis)", "kv, z = kv.cumsum(axis), z", NO_MAP),
+    ("attention", "axes, front = [2 + m for m in allowed.causal]", "axes, front = [2 + m for m in range(c)]", NO_MAP),
+    ("axial", "[i for i, m in enumerate(group) if m in layer.causal]",
+     "[i for i, m in enumerate(group) if i in layer.causal]", slow("spatial")),
+    ("kronecker_attention", ".tril() if causal", ".triu() if causal", slow("causal product")),
+    ("kronecker_attention", "S = S.movedim(-2, 2 + i)", "S = S.movedim(-2, 2)", slow("two causal modes")),
+    ("kronecker_attention", "place = mode - sum(c < mode for c in others)", "place = mode", slow("causal product")),
+    ("kernels", "s0 * (c0 - c).exp()", "s0", "test_kernels.py::test_running_sums_carry_any_scale"),
+    ("kernels", ".clamp(min=floor)", "", "test_kernels.py::test_where_nothing_may_be_seen_the_result_is_zero"),
+    ("kernels", "self.stabilize, self.prefixes = stabilize, stabilize",
+     "self.stabilize, self.prefixes = stabilize, False",
+     "test_kernels.py::test_no_later_key_changes_an_earlier_output_by_a_bit"),
+]
+ATTEND = [
+    ("attention", "q.shape[-1] ** -0.5 if scale", "q.shape[-1] ** -0.25 if scale", slow("full")),
+    ("attention", "return _over(q @ kv, q @ z)", "return _over(q @ kv, z.sum(-2, keepdim=True))", NO_MAP),
+    ("attention", "total < torch.finfo(total.dtype).tiny, inf", "total < 0, inf",
+     "test_attention.py::test_a_row_that_may_see_nothing_is_zero"),
+    ("attention", "** -0.25 for t in (q, k))\n    q, k = kernel.pair",
+     "** -0.5 for t in (q, k))\n    q, k = kernel.pair",
+     "test_attention.py::test_any_function_of_one_tensor_is_a_kernel"),
+    ("attention", "dropout = self.dropout if self.training else 0.0", "dropout = self.dropout",
+     "test_attention_contracts.py::test_dropout_acts_in_training_only"),
+    ("attention", "with full_precision(q):\n        scores", "with nullcontext():\n        scores",
+     "test_attention_attacks.py::test_autocast_leaves_scores_in_full_precision"),
+    ("layer", "t.movedim(1, -2).flatten(-2)", "t.movedim(1, -1).flatten(-2)", slow("full")),
+    ("layer", "(layer.to_k, layer.norm_k))", "(layer.to_k, layer.norm_q))", slow("full causal")),
+    ("layer", "rotary(t.movedim(2 + i, -2), m)", "rotary(t.movedim(2 + i, -2), i)", slow("spatial")),
+    ("axial", "self.to_out(y / len(self.groups))", "self.to_out(y)", slow("axial")),
+    ("axial", "stage(norm(x + added), mask, return_maps)", "stage(norm(x), mask, return_maps)", slow("divided")),
+]
+KERNELS = [
+    ("kernels", "x.square().sum(-1, keepdim=True) / 2", "x.square().sum(-1, keepdim=True)",
+     "test_kernels.py::test_log_features_are_those_of_the_formula"),
+    ("kernels", "log(len(omega)) / 2", "log(len(omega))",
+     "test_kernels.py::test_log_features_are_those_of_the_formula"),
+    ("kernels", "dim ** 0.5 if regularized", "dim if regularized",
+     "test_kernels.py::test_directions_have_their_lengths"),
+    ("kernels", "Q * R.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]", "Q",
+     "test_kernels.py::test_directions_of_one_feature_point_both_ways"),
+    ("kernels", "mask, -inf)", "mask, 0)",
+     "test_attention_attacks.py::test_padding_does_not_set_the_scale_of_a_kernel"),
+    ("kernels", "top = _peak(b, (-2,))", "top = _peak(b, (-2, -1))",
+     "test_kernels.py::test_a_pair_of_features_has_normalizers_of_at_least_one"),
+    ("kernels", "a = a + top\n", "a = a\n", "test_kernels.py::test_scaling_leaves_the_map_as_it_is"),
+    ("kernels", "nn.functional.elu(t) + 1", "nn.functional.elu(t) + 2",
+     "test_kernels.py::test_features_of_each_entry_are_those_of_their_names"),
+    ("kernels", "else t.relu() + self.eps", "else t.relu()",
+     "test_kernels.py::test_features_of_each_entry_are_those_of_their_names"),
+    ("kernels", "(N * N * M if what", "(N * M if what", "test_kernels.py::test_the_plan_costs_what_is_counted"),
+    ("kernels", "elif M > N:", "elif M < N:", "test_kernels.py::test_no_sequence_of_steps_is_cheaper_than_the_plan"),
+]
+SEQUENCE = [
+    ("tensor", "1 / max(d, 1) - 1 / max(h, 1)", "1 / max(h, 1) - 1 / max(d, 1)",
+     "test_tensor.py::test_contraction_sequence_goes_by_the_difference_of_reciprocals"),
+    ("tensor", "sum(key[s] <= key[m] for s in sequence)", "sum(key[s] < key[m] for s in sequence)",
+     "test_tensor.py::test_contraction_sequence_goes_by_the_difference_of_reciprocals"),
+    ("kronecker_attention", "contraction_sequence(columns, rows)", "contraction_sequence(rows, columns)",
+     slow("short kernel")),
+    ("kronecker_attention", "for i in reversed(range(len(factors)))", "for i in range(len(factors))",
+     slow("short kernel, causal sum")),
+    ("kronecker_attention", "[*rest, last / len(maps)]", "[*rest, last]", slow("sum")),
+    ("ndlinear", "for k in contraction_sequence(D, H):", "for k in contraction_sequence(H, D):",
+     "test_ndlinear.py::test_cost_says_what_is_counted_and_measured"),
+    ("ndlinear", "sum(n * H[k] for n, k", "sum(n * D[k] for n, k",
+     "test_ndlinear.py::test_flops_are_what_torch_counts"),
+]
+BIASES = [
+    ("ndlinear", "weights[k].sum(1)", "weights[k].mean(1)", TWIN),
+    ("ndlinear", "for k in rest:", "for k in sorted(rest):", TWIN),
+    ("ndlinear", "sum(H) - (len(H) - 1)", "sum(H)",
+     "test_ndlinear.py::test_effective_dimension_is_the_rank_of_the_jacobian"),
+    ("ndlinear", "(D[k] if layer.bias == \"mode\" else prod(D)) ** -0.5", "D[k] ** -0.5",
+     "test_ndlinear.py::test_start_keeps_the_variance"),
+    ("kronecker_attention", "(1 - 1 / f) * layer.bias", "(1 - f) * layer.bias", slow("rsqrt after, shared")),
+    ("kronecker_attention", "project = \"after\" if pool", "project = \"before\" if pool",
+     "test_kronecker_attention.py::test_presets_are_those_of_the_two_papers"),
+]
+MODES = [
+    ("tensor", "d, *before, *after).movedim(batch, mode)", "d, *before, *after).movedim(batch, -1)", PRODUCT),
+    ("tensor", "A if mode == batch else A.unsqueeze(batch)", "A", PRODUCT),
+    ("tensor", "F.linear(x.movedim(mode, -1), A).movedim(-1, mode)", "F.linear(x.movedim(mode, -1), A)",
+     "test_tensor.py::test_multi_mode_dot_is_einsum"),
+    ("tensor", "rest if layout == \"row\" else rest[::-1]", "rest",
+     "test_tensor.py::test_unfoldings_are_those_of_the_definition"),
+    ("tensor", "A.mT if transpose and A.ndim == 2 else A", "A",
+     "test_tensor.py::test_transposes_are_multiplied_on_request"),
+]
+PATCHES = [
+    ("patches", "for m in range(k) for half in (0, 1)", "for m in range(k) for half in (1, 0)",
+     "test_patches.py::test_patches_come_apart_and_together"),
+    ("patches", "for a in (0, end))", "for a in (end, 0))", "test_patches.py::test_what_fills_up_stands_at_the_end"),
+    ("patches", "[-n % p for n, p", "[n % p for n, p", "test_patches.py::test_patches_come_apart_and_together"),
+    ("patches", "(w - s + 1) // 2", "(w - s) // 2",
+     "test_patches.py::test_padding_is_what_gives_one_output_for_each_stride"),
+    ("patches", "max(width, s) if s > 1 else 1", "max(width, s)",
+     "test_patches.py::test_padding_is_what_gives_one_output_for_each_stride"),
+    ("patches", "x = x.masked_fill(~mask.unsqueeze(1), 0.0)", "x = x",
+     "test_patches.py::test_what_is_masked_has_no_say_and_a_larger_frame_changes_nothing"),
+    ("patches", "if mask is None and any(n % p", "if mask is None and not any(n % p",
+     "test_patches.py::test_what_fills_up_takes_no_part"),
+]
+POSITIONS = [
+    ("positions", "a * c - b * s", "a * c + b * s",
+     "test_positions.py::test_rotate_turns_plane_f_made_of_f_and_f_plus_half"),
+    ("positions", "dtype=dtype) / planes)", "dtype=dtype) / dim)",
+     "test_positions.py::test_frequencies_fall_from_one_by_equal_factors"),
+    ("positions", "torch.full_like(i[-1:], n - 1)", "torch.full_like(i[-1:], n)",
+     "test_positions.py::test_learned_tables_are_interpolated_with_ends_in_place"),
+    ("positions", "planes // k + (i < planes % k)", "planes // k",
+     "test_positions.py::test_planes_that_do_not_divide_evenly_are_all_given_away"),
+    ("positions", "F.pad(own, (first, self.head_dim // 2 - first - count))",
+     "F.pad(own, (0, self.head_dim // 2 - count))",
+     "test_positions.py::test_axial_rotary_gives_each_mode_its_own_planes"),
+]
+SCALER = [
+    ("data", "torch.std_mean(x, dim=0, correction=0)", "torch.std_mean(x, dim=0, correction=1)",
+     "test_data.py::test_scaler"),
+    ("data", "torch.where(std > 1e-12 * mean.abs(), std, 1.0)", "std", "test_data.py::test_scaler"),
+    ("data", "Scaler.fit(series.values[:train], None", "Scaler.fit(series.values, None", PUBLISHED),
+    ("data", "torch.where(mask.reshape(x.shape), x, torch.nan)", "x",
+     "test_data.py::test_a_series_with_a_mask"),
+    ("data", "Scaler.fit(scene.values[region == 0])", "Scaler.fit(scene.values[region >= 0])",
+     "test_scenes.py::test_scenes_are_scaled_by_their_training_pixels"),
+    ("data", "Scaler.fit(x[parts[0]])", "Scaler.fit(x)",
+     "test_scenes.py::test_images_are_scaled_by_those_of_the_training"),
+    ("volumes", "images.flatten(0, 3) if mask is None else images[mask]", "images.flatten(0, 3)", "test_volumes.py"),
+]
+SPLITS = [
+    ("data", "train, test = n * 7 // 10", "train, test = n * 6 // 10", PUBLISHED),
+    ("data", "1 if split == \"ETTh\" else 4", "1", PUBLISHED),
+    ("data", "zip((0, train - lookback,", "zip((0, train - lookback + 1,", PUBLISHED),
+    ("data", "val - horizon + 1, test - horizon + 1", "val - lookback - horizon + 1, test - horizon + 1", PUBLISHED),
+    ("data", "return both[:, :T], both[:, T:]", "return both[:, -T:], both[:, :-T]", PUBLISHED),
+    ("data", "holes[lookback + horizon:] == holes[lookback:len(holes) - horizon]",
+     "holes[lookback + horizon:] == holes[:len(holes) - lookback - horizon]",
+     "test_data.py::test_windows_with_a_mask_have_known_targets"),
+    ("data", "stride if i == 0 else window)", "stride)", "test_scenes.py::test_windows_overlap_in_training_alone"),
+    ("scenes", "2 * gap + 1, stride=1, padding=gap", "2 * gap - 1, stride=1, padding=gap - 1",
+     "test_scenes.py::test_windows_of_parts_share_no_pixel"),
+    ("scenes", "near & (region == 0)", "near & (region == 1)", "test_scenes.py::test_windows_of_parts_share_no_pixel"),
+    ("scenes", ".flatten(2).all(-1)", ".flatten(2).any(-1)", "test_scenes.py::test_windows_of_parts_share_no_pixel"),
+    ("scenes", "drawn[uneven.argmin()]", "drawn[uneven.argmax()]",
+     "test_scenes.py::test_blocks_are_drawn_so_that_classes_are_shared_out_evenly"),
+]
+CHECKS = [
+    ("series", "missing = ~(np.abs(values) <= ABSURD)", "missing = np.abs(values) > ABSURD", "test_series.py"),
+    ("series", "bad = missing | (values == -9999)", "bad = missing", "test_series.py"),
+    ("series", "back = np.flatnonzero(steps < 0)", "back = np.flatnonzero(steps < -86400)",
+     "test_series.py::test_time_that_does_not_go_forward"),
+    ("series", "np.maximum(np.maximum.accumulate(row), first)", "np.maximum(row, first)",
+     "test_series.py::test_mending"),
+    ("files", "if verify and source.checksum and (came :=", "if not verify and source.checksum and (came :=",
+     "test_files.py::test_official_file_is_found_fetched_or_explained"),
+    ("files", "if checksum and (came := check_sum(part, checksum)):",
+     "if False and (came := check_sum(part, checksum)):",
+     "test_files.py"),
+    ("files", "wrong = ~np.isfinite(array)", "wrong = np.isnan(array)", "test_files.py"),
+    ("data", "indices.ndim == 1 and indices.dtype == torch.int64", "indices.ndim == 1",
+     "test_data.py::test_parts_on_a_device"),
+]
+RESUME = [
+    ("training", "manual_seed(1_000_003 * seed + epoch)", "manual_seed(seed + epoch)",
+     "test_training.py::test_the_order_of_the_data_is_that_of_seed_and_epoch"),
+    ("training", "manual_seed(1_000_003 * seed + epoch)", "manual_seed(1_000_003 * seed)",
+     "test_training.py::test_the_order_of_the_data_is_that_of_seed_and_epoch"),
+    ("training", "config.drop_last)[seen:]:", "config.drop_last):", RESUMED),
+    ("training", "run.state = RunState(**state)", "run.state = RunState()", RESUMED),
+    ("training", "max(1 - self.decay, 1 / self.updates)", "1 - self.decay",
+     "test_training.py::test_the_average_is_the_mean_at_first_and_exponential_later"),
+    ("training", "devices.set_model_tensors(run.learner.model, runs.best_weights(folder))", "",
+     "test_training.py::test_the_folder_holds_the_best_model_and_the_last_checkpoints"),
+    ("training", "1 if task.best == \"min\" else -1", "1",
+     "test_training.py::test_the_best_epoch_is_the_best_of_the_history"),
+    ("training", "state.waited >= config.patience", "state.waited > config.patience",
+     "test_training.py::test_it_stops_early"),
+    ("training", "optimizer.zero_grad()", "", RESUMED),
+    ("training", "batch[rank::world]", "batch[:]", "test_training.py::test_shares_of_all_processes_make_the_batch"),
+    ("devices", "torch.set_rng_state(state[:n].cpu().clone())", "", RESUMED),
+    ("devices", "learner.average.restart(learner.model, updates)", "learner.average.restart(learner.model)", RESUMED),
+    ("devices", "    set_optimizer_tensors(learner.model,", "    0 and set_optimizer_tensors(learner.model,", RESUMED),
+]
+STORAGE = [
+    ("storage", "part.unlink(missing_ok=True)", "pass",
+     "test_models.py::test_a_save_that_fails_leaves_the_model_that_was_there"),
+    ("storage", "path.resolve() if path.is_symlink() else path", "path", "test_predict.py::test_a_link_stays_a_link"),
+    ("storage", "fcntl.LOCK_EX |", "fcntl.LOCK_SH |",
+     "test_training.py::test_a_second_run_in_the_same_folder_at_once_is_refused"),
+    ("runs", "dict.fromkeys([*old, *new])", "dict.fromkeys(old)", REFUSED),
+    ("runs", "f\"{tuple(thing.shape)} {thing.dtype}\"", "f\"{thing.dtype}\"",
+     "test_training.py::test_a_digest_of_contents_tells_everything_apart"),
+    ("runs", "digest.update(f\"{key}=\".encode())", "pass",
+     "test_training.py::test_a_digest_of_contents_tells_everything_apart"),
+    ("runs", "self.paths()[:-self.keep]", "self.paths()[:-self.keep - 1]",
+     "test_training.py::test_the_folder_holds_the_best_model_and_the_last_checkpoints"),
+    ("runs", "if free < needed:", "if free < 0:",
+     "test_training.py::test_an_unwritable_folder_and_a_full_disk_are_errors_before_training"),
+    ("runs", "(\"model.safetensors\", \"config.json\", \"log.csv\")", "(\"config.json\", \"log.csv\")",
+     "test_training.py::test_beginning_again_removes_the_former_best_model"),
+    ("data", "f\"{thing.dtype} {tuple(thing.shape)}\"", "f\"{thing.dtype}\"",
+     "test_data.py::test_a_digest_does_not_depend_on_the_last_digits"),
+]
+TASKS = [
+    ("tasks", "ignore_index=ignore, reduction=\"sum\"", "reduction=\"sum\"",
+     "test_tasks.py::test_labels_that_do_not_count_change_no_number"),
+    ("tasks", "kept = target[target != ignore]", "kept = target.flatten()",
+     "test_tasks.py::test_labels_that_do_not_count_change_no_number"),
+    ("tasks", "n.sum() / ((n > 0).sum() *", "n.sum() / (len(n) *",
+     "test_tasks.py::test_balanced_weights_leave_out_what_does_not_occur"),
+    ("tasks", " * target.shape[1] / target[:, :h].shape[1]", "",
+     "test_tasks.py::test_the_loss_of_separate_heads_is_the_mean_of_their_errors"),
+    ("tasks", "torch.stack(each).mean()", "torch.stack(each).sum()",
+     "test_tasks.py::test_the_loss_of_separate_heads_is_the_mean_of_their_errors"),
+    ("tasks", "if h >= target.shape[1]]", "if h > target.shape[1]]",
+     "test_tasks.py::test_a_short_target_is_judged_by_the_head_that_is_for_it"),
+    ("tasks", "tuple(sorted(config.horizons))", "tuple(config.horizons)",
+     "test_tasks.py::test_horizons_come_shortest_first"),
+    ("tasks", "ratio = 2 * error", "ratio = error", "test_tasks.py::test_the_metrics_of_a_forecast_by_hand"),
+    ("tasks", "target[kept] * self.classes + mean_scores(output, target).argmax(-1)[kept]",
+     "target[kept] + self.classes * mean_scores(output, target).argmax(-1)[kept]",
+     "test_tasks.py::test_counts_have_labels_for_rows_and_predictions_for_columns"),
+]
+SCHEDULE = [
+    ("training", "return (step + 1) / (warmup + 1)", "return step / (warmup + 1)",
+     "test_training.py::test_schedule_ends_near_zero_and_never_leaves_its_range"),
+    ("training", "(step - warmup) / (steps - warmup)", "step / steps",
+     "test_training.py::test_schedule_ends_near_zero_and_never_leaves_its_range"),
+    ("training", "p.ndim < 2 or id(p) in inside", "p.ndim < 2",
+     "test_training.py::test_norms_and_biases_do_not_decay"),
+    ("training", " or \".biases.\" in f\".{name}.\"", "", "test_training.py::test_norms_and_biases_do_not_decay"),
+    ("training", "config.rate, betas=config.betas)", "config.rate)",
+     "test_training.py::test_the_optimizer_takes_its_settings"),
+    ("training", "math.inf if clip is None else clip)", "math.inf)", "test_training.py::test_gradients_are_clipped"),
+    ("training", "group[\"lr\"] = rate * factor", "group[\"lr\"] = self.config.rate * factor",
+     "test_training.py::test_the_schedule_keeps_the_rates_of_several_groups_apart"),
+]
+COST = [
+    ("attention", "Cost(maps=heads * n * keys * d,", "Cost(maps=n * keys * d,", COSTS),
+    ("attention", "features=vectors * kernel.multiply_adds(d)", "features=heads * kernel.multiply_adds(d)", COSTS),
+    ("attention", "M * (n * (d + 1) +", "M * (n * d +", COSTS),
+    ("layer", "Cost(tokens * sum(a * b for a, b in sizes)", "Cost(tokens * sum(a * b + b for a, b in sizes)", COSTS),
+    ("layer", "max(self.peak, other.peak)", "self.peak + other.peak",
+     "test_attention.py::test_costs_add_up_but_for_the_worst_moment"),
+    ("pooling", "total += past * (free[0] - 1)", "total += past * free[0]",
+     "test_pooling.py::test_additions_are_those_that_a_recorder_sees"),
+    ("pooling", "past * c * (c - 1 + sum(free))", "past * c * (c + sum(free))",
+     "test_pooling.py::test_additions_are_those_that_a_recorder_sees"),
+    ("kronecker_attention", "2 * R * sum(rows) * layer.kernel", "R * sum(rows) * layer.kernel", KRONECKER_COSTS),
+    ("kronecker_attention", "(D + bool(causal or masked))", "D", KRONECKER_COSTS),
+    ("kronecker_attention", "for c in causal if c != m) for m, n", "for c in causal) for m, n", KRONECKER_COSTS),
+    ("kronecker_attention", "sum(after * columns for _, after, columns", "sum(before * columns for before, _, columns",
+     KRONECKER_COSTS),
+    ("cost", "flops.get_total_flops() // 2", "flops.get_total_flops()", "test_cost.py::test_count_and_peak_by_hand"),
+    ("cost", "args[0].numel() - out.numel()", "args[0].numel()",
+     "test_pooling.py::test_additions_are_those_that_a_recorder_sees"),
+]
+CONFIG = [
+    ("config", "value >= least", "value > least", SETTINGS),
+    ("config", "value < below", "value <= below", "test_training.py::test_settings_go_to_json_and_back"),
+    ("config", "type(value) is not kind", "not isinstance(value, kind)",
+     "test_models.py::test_settings_that_count_are_whole_numbers"),
+    ("config", "not math.isfinite(value)", "math.isnan(value)", "test_training.py::test_settings_must_be_finite"),
+    ("config", "list(known), 1, 0.5)", "list(known), 1, 1.0)", "test_training.py::test_settings_go_to_json_and_back"),
+    ("model_config", "\"pool\": \"readout\", ", "", "test_models.py::test_old_rows_make_a_configuration_and_a_model"),
+    ("model_config", "\"multiscale\": {\"pool\": \"windows\"}", "\"multiscale\": {}",
+     "test_models.py::test_former_names_of_options_are_read"),
+    ("model_config", "tuple(-(-n // p) for n, p", "tuple(n // p for n, p",
+     "test_models.py::test_the_grid_counts_patches_that_begin"),
+    ("model_config", "% 2 or width < 2 * pairs", "% 2", "test_models.py::test_heads_are_blamed_where_they_do_not_fit"),
+    ("model_config", "len(set(found)) < len(found)", "False", "test_models.py::test_a_horizon_stands_once"),
+    ("model_config", "if complete and missing:", "if False:",
+     "test_models.py::test_damaged_settings_are_one_line_that_names_the_file"),
+]
+GROUPS = {"pooling": POOLING, "masks": MASKS, "causal": CAUSAL, "attend": ATTEND, "kernels": KERNELS,
+          "sequence": SEQUENCE, "biases": BIASES, "modes": MODES, "patches": PATCHES, "positions": POSITIONS,
+          "scaler": SCALER, "splits": SPLITS, "checks": CHECKS, "resume": RESUME, "storage": STORAGE, "tasks": TASKS,
+          "schedule": SCHEDULE, "costs": COST, "config": CONFIG}
+MUTANTS = [(group, *mutant) for group, found in GROUPS.items() for mutant in found]
+
+EQUIVALENT = {
+    ("attn_mask=seen | ~some", "attn_mask=seen"):
+        "from 2.6 on, the oldest version that is allowed, torch itself gives zeros and finite gradients for a row of "
+        "a boolean mask without any key, and the line below puts zeros there in any case; the text stands for "
+        "kernels of other devices, which promise nothing for such rows",
+}
