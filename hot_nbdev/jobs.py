@@ -21,13 +21,7 @@ from .config import Config, check_names, option, parse_pairs
 from .data import forecast_data, scene_data, volume_data
 from .devices import make_accelerator
 from .files import file_md5
-from hot_nbdev.model_config import (
-    FORMER_NAMES,
-    ClassifierConfig,
-    ForecasterConfig,
-    ModelConfig,
-    SegmenterConfig,
-)
+from .model_config import FORMER_NAMES, ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
 from .predict import Inputs
 from .results import append_row, check_results, read_rows, row
