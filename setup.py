@@ -14,7 +14,7 @@ extras = {
     for key in cfg
     if key.endswith("_requirements")
 }
-extras["dev"] += extras["train"]        # the book runs the training loop too
+extras["dev"] += extras["train"] + extras["peers"]      # the book trains, and its tests compare with published layers
 extras["book"] += extras["train"]       # and whoever downloads its notebooks runs it there
 licenses = {"apache2": "Apache-2.0"}
 

@@ -5,10 +5,11 @@
 # %% auto #0
 __all__ = []
 
-# %% ../nbs/toplevel.ipynb #topver
+# %% ../nbs/toplevel.ipynb #topveri
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+# %% ../nbs/toplevel.ipynb #topver
 __version__ = "0.1.0"
 
 # %% ../nbs/toplevel.ipynb #topall1

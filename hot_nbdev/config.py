@@ -243,8 +243,11 @@ def add_options(
         kind = _types(f)[0]
         default = f.default if f.default is not dataclasses.MISSING else f.default_factory()
         default = (defaults or {}).get(f.name, default)
-        shown = "" if default in (None, (), {}) else f" (default: {default})"
-        how = dict(default=argparse.SUPPRESS, help=(f.metadata["help"] + shown).replace("%", "%%"))
+        choices = f.metadata.get("choices")
+        notes = [", ".join(map(str, choices() if callable(choices) else choices))] if choices else []
+        notes += [] if default in (None, (), {}) else [f"default: {default}"]
+        text = f.metadata["help"] + (f" ({'; '.join(notes)})" if notes else "")
+        how = dict(default=argparse.SUPPRESS, help=text.replace("%", "%%"))
         flag = "--" + f.name.replace("_", "-")
         if kind is bool:
             parser.add_argument(flag, action=argparse.BooleanOptionalAction, **how)

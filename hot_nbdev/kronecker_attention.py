@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['application_plan', 'plan_sizes', 'plan_multiply_adds', 'apply_maps', 'is_thin', 'kernel_factors', 'project_means',
-           'divide_bias', 'pooled_heads', 'slices_seen', 'mode_map', 'KroneckerAttention', 'factor_shapes',
-           'pooled_rows', 'kronecker_cost', 'floor_share', 'with_floor', 'apply_masked']
+           'divide_bias', 'pooled_heads', 'slices_seen', 'mode_map', 'kronecker_maps', 'KroneckerAttention',
+           'factor_shapes', 'pooled_rows', 'kronecker_cost', 'floor_share', 'with_floor', 'apply_masked']
 
 # %% ../nbs/07_kronecker_attention.ipynb #4995f4bc
 from collections.abc import Callable, Sequence
@@ -25,15 +25,15 @@ from hot_nbdev.attention import (
     softmax_map,
 )
 from hot_nbdev.layer import (
+    AttentionLayer,
     Cost,
     check_attention,
     check_sizes,
-    merge_batch,
+    head_norms,
     merge_heads,
     projection_cost,
-    restore_batch,
-    show_settings,
     split_heads,
+    square_layers,
 )
 from .pooling import POOLINGS, pooling_additions, pooling_factors, slice_means
 from .tensor import contraction_sequence, mode_product
@@ -222,8 +222,10 @@ def mode_map(
     return S if taking is None else S.masked_fill(~taking, 0.0)
 
 # %% ../nbs/07_kronecker_attention.ipynb #c893fd34
-class _KroneckerWeights(nn.Module):
+class _KroneckerWeights(AttentionLayer):
     "The settings and the matrices of Kronecker attention."
+    settings = "dim heads order combine pool project shared causal qk_norm kernel rotary dropout bias"
+
     def __init__(
         self,
         dim: int,                        # size of the feature mode
@@ -249,14 +251,10 @@ class _KroneckerWeights(nn.Module):
         self.dim, self.heads, self.order, self.combine, self.pool = dim, heads, order, combine, pool
         self.project, self.shared, self.qk_norm, self.dropout, self.bias = project, shared, qk_norm, dropout, bias
         self.kernel, self.rotary, new = as_features(kernel), rotary, dict(device=device, dtype=dtype)
-        self.norm_q, self.norm_k = (nn.LayerNorm(dim // heads, **new) if qk_norm else nn.Identity() for _ in range(2))
-        self.to_q, self.to_k, self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(4))
+        self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
+        self.to_q, self.to_k, self.to_v, self.to_out = square_layers(4, dim, bias, **new)
         if not shared:
-            self.to_q, self.to_k = (nn.ModuleList(nn.Linear(dim, dim, bias, **new) for _ in range(order))
-                                    for _ in range(2))
-
-    def extra_repr(self) -> str:
-        return show_settings(self, "dim heads order combine pool project shared causal qk_norm kernel rotary dropout bias")
+            self.to_q, self.to_k = (nn.ModuleList(square_layers(order, dim, bias, **new)) for _ in range(2))
 
 # %% ../nbs/07_kronecker_attention.ipynb #76c8a153
 def _check_choices(name: str, combine: str, pool: str, project: str, bias: bool) -> None:
@@ -271,42 +269,29 @@ def _check_choices(name: str, combine: str, pool: str, project: str, bias: bool)
                          "two differ by what is left of a bias; leave project out")
 
 # %% ../nbs/07_kronecker_attention.ipynb #a7aeb2de
-class _KroneckerMaps(_KroneckerWeights):
-    "The maps of Kronecker attention."
-    def _maps(self, x: Tensor, mask: Tensor | None, thin: bool = False) -> list:
-        "The map of each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m), or a pair where that is cheaper."
-        means, counts = slice_means(x, mask, self.causal)
-        factors, both = pooling_factors(counts, self.pool), []
-        for project, norm in ((self.to_q, self.norm_q), (self.to_k, self.norm_k)):
-            rows = project_means(project, means)
-            rows = divide_bias(rows, project, factors) if self.project == "after" else rows
-            both.append(pooled_heads(rows, self.heads, norm, self.rotary, None if self.qk_norm else factors))
-        taking = [None if mask is None else count.unsqueeze(1) > 0 for count in counts]
-        maps = [mode_map(q, k, taking[m], m in self.causal, self.kernel, thin) for m, (q, k) in enumerate(zip(*both))]
-        if mask is None:
-            return maps
-        share = floor_share(x.dtype, self.order, self.combine)
-        return [with_floor(S, slices_seen(x.shape[1 + m], t, m in self.causal, x.device), share)
-                for m, (S, t) in enumerate(zip(maps, taking))]
-
-    def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
-        "The maps of the modes, (*batch, heads, *n_c of the other causal modes, n_m, n_m), in float32 or higher."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        return [restore_batch(S, shape, self.order) for S in self._maps(x, mask)]
-
-    def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        "The joint map, (*batch, heads, n, n): for small inputs."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        maps, sizes = self._maps(x, mask), x.shape[1:-1]
-        units = torch.eye(prod(sizes), dtype=maps[0].dtype, device=x.device).reshape(1, 1, *sizes, -1)
-        units = units.expand(x.shape[0], self.heads, *units.shape[2:])
-        with full_precision(units):
-            T = (apply_maps(maps, units, self.combine, self.causal) if mask is None else
-                 apply_masked(maps, units, mask, self.combine, self.causal))
-        return restore_batch(T.flatten(2, -2), shape, self.order)
+def kronecker_maps(
+    layer: nn.Module,     # a KroneckerAttention
+    x: Tensor,            # (B, n1, …, nk, dim), zero where the mask says no
+    mask: Tensor | None,  # bool, (B, n1, …, nk)
+    thin: bool = False,   # a pair (L, R) where that is cheaper?
+) -> list:                # for each mode m: (B, heads, *n_c of the other causal modes, n_m, n_m), or a pair
+    "The maps of all modes: pool, project, compare; with a mask each row gives its share."
+    means, counts = slice_means(x, mask, layer.causal)
+    factors, both = pooling_factors(counts, layer.pool), []
+    for project, norm in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)):
+        rows = project_means(project, means)
+        rows = divide_bias(rows, project, factors) if layer.project == "after" else rows
+        both.append(pooled_heads(rows, layer.heads, norm, layer.rotary, None if layer.qk_norm else factors))
+    taking = [None if mask is None else count.unsqueeze(1) > 0 for count in counts]
+    maps = [mode_map(q, k, taking[m], m in layer.causal, layer.kernel, thin) for m, (q, k) in enumerate(zip(*both))]
+    if mask is None:
+        return maps
+    share = floor_share(x.dtype, layer.order, layer.combine)
+    return [with_floor(S, slices_seen(x.shape[1 + m], t, m in layer.causal, x.device), share)
+            for m, (S, t) in enumerate(zip(maps, taking))]
 
 # %% ../nbs/07_kronecker_attention.ipynb #e8c9dbdc
-class KroneckerAttention(_KroneckerMaps):
+class KroneckerAttention(_KroneckerWeights):
     "One map for each mode from pooled queries and keys, combined by Kronecker product or sum (HOT v2 eq. 3–9)."
     @classmethod
     def hot1(cls, dim, heads=8, order=None, *, pool="sum", **options):
@@ -319,23 +304,22 @@ class KroneckerAttention(_KroneckerMaps):
         project = "after" if pool != "mean" and options.get("bias", True) else "before"
         return cls(dim, heads, order, combine=combine, pool=pool, project=project, shared=False, **options)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, dim)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-        return_maps: bool = False,   # return the list of maps too?
-    ) -> Tensor | tuple:             # like x; or that and the maps of the modes
-        "Attend along every mode with the map of that mode."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
+    def run(self, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
         dropping = self.training and self.dropout > 0
-        maps, v = self._maps(x, mask, thin=not (return_maps or dropping)), split_heads(self.to_v(x), self.heads)
-        used = [F.dropout(S, self.dropout) for S in maps] if dropping else maps
-        if mask is None:
-            y = apply_maps(used, v, self.combine, self.causal)
-        else:
-            y = apply_masked(used, v, mask, self.combine, self.causal, maps)
-        y = self.to_out(merge_heads(y).reshape(shape))
-        return (y, [restore_batch(S, shape, self.order) for S in maps]) if return_maps else y
+        maps = kronecker_maps(self, x, mask, thin=not (return_maps or dropping))
+        y, used = split_heads(self.to_v(x), self.heads), [F.dropout(S, self.dropout) for S in maps] if dropping else maps
+        y = (apply_maps(used, y, self.combine, self.causal) if mask is None else
+             apply_masked(used, y, mask, self.combine, self.causal, maps))
+        return self.to_out(merge_heads(y).reshape(x.shape)), maps
+
+    def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        maps, sizes = kronecker_maps(self, x, mask), x.shape[1:-1]
+        units = torch.eye(prod(sizes), dtype=maps[0].dtype, device=x.device).reshape(1, 1, *sizes, -1)
+        units = units.expand(x.shape[0], self.heads, *units.shape[2:])
+        with full_precision(units):
+            T = (apply_maps(maps, units, self.combine, self.causal) if mask is None else
+                 apply_masked(maps, units, mask, self.combine, self.causal))
+        return T.flatten(2, -2)
 
     def cost(
         self,

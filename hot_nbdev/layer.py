@@ -202,7 +202,8 @@ class AttentionLayer(nn.Module):
 
     def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
         "The maps that `forward` applies, each (*batch, heads, …)."
-        return self(x, mask, return_maps=True)[1]
+        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
+        return [restore_batch(S, shape, self.order) for S in self.run(x, mask, True)[1]]
 
     def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "The joint map, (*batch, heads, n, n): for small inputs."

@@ -34,11 +34,23 @@ def _bound(node):
         for item in node.items:
             if item.optional_vars is not None:
                 yield names(item.optional_vars), names(item.context_expr)
+            # what is made inside is made under it
+            inside = (n for stmt in node.body for n in ast.walk(stmt) if isinstance(n, ast.Assign | ast.AugAssign))
+            for made in inside:
+                for target in made.targets if isinstance(made, ast.Assign) else [made.target]:
+                    yield names(target), names(item.context_expr)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield {node.name}, names(node)
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
         # x.append(y), layer.load_state_dict(s): what x is now comes from y as well
         yield names(node.value.func.value), names(node.value)
+
+
+def effects(tree):
+    "Names of bare calls, such as save(model, path): made for what they change, which an assertion after them looks at."
+    checks = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Assert) or isinstance(n, ast.Call) and _calls(n)]
+    bare = [n for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
+    return set().union(*(names(n) for n in bare if any(line > n.end_lineno for line in checks)))
 
 
 def asserted(cells):
@@ -47,6 +59,7 @@ def asserted(cells):
     for source in cells:
         lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
         tree = ast.parse("\n".join(lines))
+        seen |= effects(tree)
         for node in ast.walk(tree):
             for bound, of in _bound(node):
                 for name in bound:
@@ -55,8 +68,10 @@ def asserted(cells):
                 seen |= names(node.test)
             elif isinstance(node, ast.Call) and _calls(node):
                 seen |= names(node)
+            elif isinstance(node, ast.With) and any(_calls(n) for n in ast.walk(node) if isinstance(n, ast.Call)):
+                seen |= set().union(*(names(i.context_expr) for i in node.items))       # what is checked under it
             elif isinstance(node, ast.With) and _raises(node):
-                seen |= set().union(*map(names, node.body))
+                seen |= set().union(*map(names, node.body), *(names(i.context_expr) for i in node.items))
     todo = list(seen)
     while todo:
         for name in sources.get(todo.pop(), set()) - seen:

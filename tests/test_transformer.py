@@ -76,8 +76,8 @@ def test_an_attention_of_ones_own_by_name():
 
 def test_the_ndlinear_network_is_known_without_importing_its_module():
     code = ("import sys\nfrom hot_nbdev.transformer import FEED_FORWARDS\n"
-            "print('ndlinear' in FEED_FORWARDS, 'hot_nbdev.adapters' in sys.modules)\n"
-            "print(type(FEED_FORWARDS['ndlinear'](16)).__name__, 'hot_nbdev.adapters' in sys.modules)")
+            "print('ndlinear' in FEED_FORWARDS, 'hot_nbdev.replacing' in sys.modules)\n"
+            "print(type(FEED_FORWARDS['ndlinear'](16)).__name__, 'hot_nbdev.replacing' in sys.modules)")
     assert run(code) == ["True", "False", "NdFeedForward", "True"]
     assert FEED_FORWARDS["ndlinear"](16, 36)(torch.zeros(2, 16)).shape == (2, 16)
 

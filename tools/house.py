@@ -2,7 +2,7 @@
 
     python tools/house.py          print the rooms in reading order, with their arrows
     python tools/house.py --check  exit with 1 if an arrow points down, a circle exists, a module has two
-                                   writers or none, or is longer than MOST lines
+                                   writers or none, or has more than MOST lines
 
 ROOMS is the plan of the house: a module may import from rooms that stand before its own. An import inside
 a function counts like one at the top. What a table of names holds as text (`"hot_nbdev.adapters:…"`) and
@@ -29,7 +29,7 @@ ROOMS = [room for floor in """
     predict jobs tables commands
     """.strip().splitlines() for room in floor.split()]
 OPEN = ["__init__", "_modidx"]      # the front door, and nbdev's index: no rooms
-MOST = 450
+MOST = 449
 
 
 def writers(folder=NBS):

