@@ -41,7 +41,7 @@ POOLING = [
      "test_pooling.py::test_half_precision_is_summed_in_float32"),
     ("pooling", "reshape(shape).to(more)", "reshape(shape).to(x.dtype)",
      "test_pooling.py::test_sums_are_float32_at_least"),
-    ("kronecker_attention", "None if self.qk_norm else factors)", "factors)", slow("sum pooling, qk_norm")),
+    ("kronecker_attention", "None if layer.qk_norm else factors)", "factors)", slow("sum pooling, qk_norm")),
 ]
 MASKS = [
     ("layer", "return x.masked_fill(~mask[..., None], 0.0), mask", "return x, mask",
