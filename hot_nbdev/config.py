@@ -229,7 +229,7 @@ class _Read(argparse.Action):
             parser.error(f"argument {flag}: {str(e).removeprefix(parser.prog + ': ')}")
         setattr(namespace, self.dest, value)
 
-
+# %% ../nbs/config.ipynb #addopts1
 def add_options(
     parser: argparse.ArgumentParser,
     config: type,                 # a subclass of Config

@@ -60,6 +60,27 @@ def _resize(
     weight = (at - low).to(table.dtype).reshape(shape)
     return torch.lerp(table.index_select(axis, low), table.index_select(axis, high), weight)
 
+
+def _resize_grid(grid: Tensor, modes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    "One table over a grid, interpolated along each of its modes."
+    for m in modes:
+        grid = _resize(grid, m, sizes[m])
+    return grid
+
+
+def _sum_of_tables(tables: Sequence[Tensor], modes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+    "One table for each mode, interpolated and added up over the grid."
+    k, parts = len(sizes), [_resize(table, 0, sizes[m]) for m, table in zip(modes, tables)]
+    return sum(part.reshape(-1, *[1] * (k - m - 1), part.shape[-1]) for m, part in zip(modes, parts))
+
+
+def _table_shapes(sizes: Sequence[int], modes: Sequence[int], dim: int, full: bool) -> list:
+    "Shapes of the tables: one over the grid of the modes, or one for each."
+    if min(sizes) < 1 or dim < 1:
+        raise ValueError(f"LearnedPositions: sizes {tuple(sizes)} and dim {dim} must be positive")
+    on_grid = [n if m in modes else 1 for m, n in enumerate(sizes)]
+    return [(*on_grid, dim)] if full else [(sizes[m], dim) for m in modes]
+
 # %% ../nbs/09_positions.ipynb #a8fb6563
 class LearnedPositions(nn.Module):
     "Adds learned vectors to the tokens: one table for each mode, or one for the whole grid."
@@ -78,10 +99,7 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.sizes, self.dim, self.full, self.std = tuple(sizes), dim, full, std
         self.modes = _pick_modes("LearnedPositions", len(self.sizes), modes)
-        if min(self.sizes) < 1 or dim < 1:
-            raise ValueError(f"LearnedPositions: sizes {self.sizes} and dim {dim} must be positive")
-        on_grid = [n if m in self.modes else 1 for m, n in enumerate(self.sizes)]
-        shapes = [(*on_grid, dim)] if full else [(self.sizes[m], dim) for m in self.modes]
+        shapes = _table_shapes(self.sizes, self.modes, dim, full)
         self.tables = nn.ParameterList(torch.empty(s, device=device, dtype=dtype) for s in shapes)
         self.reset_parameters()
 
@@ -96,22 +114,15 @@ class LearnedPositions(nn.Module):
         "The sum of the tables, interpolated to `sizes`."
         sizes = self.sizes if sizes is None else sizes
         _check_sizes("LearnedPositions", sizes, len(self.sizes))
-        if self.full:
-            grid = self.tables[0]
-            for m in self.modes:
-                grid = _resize(grid, m, sizes[m])
-            return grid
-        k = len(self.sizes)
-        parts = [_resize(table, 0, sizes[m]) for m, table in zip(self.modes, self.tables)]
-        return sum(part.reshape(-1, *[1] * (k - m - 1), self.dim) for m, part in zip(self.modes, parts))
+        return (_resize_grid(self.tables[0], self.modes, sizes) if self.full else
+                _sum_of_tables(self.tables, self.modes, sizes))
 
     def forward(
         self,
         x: Tensor,  # (*batch, n_1, …, n_k, dim), any sizes
     ) -> Tensor:    # like x
-        k = len(self.sizes)
-        _check_grid("LearnedPositions", x, k, self.dim)
-        return x + self.table(x.shape[-k - 1:-1]).to(x.dtype)
+        _check_grid("LearnedPositions", x, len(self.sizes), self.dim)
+        return x + self.table(x.shape[-len(self.sizes) - 1:-1]).to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"sizes={self.sizes}, dim={self.dim}, modes={self.modes}, full={self.full}"
@@ -161,6 +172,13 @@ def _split_planes(op: str, dim: int, name: str, modes: tuple) -> dict:
     counts = [planes // k + (i < planes % k) for i in range(k)]
     return {m: (sum(counts[:i]), counts[i]) for i, m in enumerate(modes)}
 
+
+def _angles(mode: int, count: int, sizes: Sequence[int], base: float, device, dtype) -> Tensor:    # (n_1, …, n_k, count)
+    "Angles of the planes of one mode at each place of a grid."
+    at = torch.arange(sizes[mode], device=device, dtype=dtype)
+    part = at[:, None] * frequencies(2 * count, base, device, dtype)
+    return part.reshape(-1, *[1] * (len(sizes) - mode - 1), count).expand(*sizes, count)
+
 # %% ../nbs/09_positions.ipynb #40b21db3
 class SineCosinePositions(nn.Module):
     "Adds cosines and sines of the positions to the tokens; each mode has its share of the features."
@@ -189,12 +207,7 @@ class SineCosinePositions(nn.Module):
     ) -> Tensor:               # (n_1, …, n_k, dim)
         "All vectors of a grid."
         _check_sizes("SineCosinePositions", sizes, self.order)
-        angles = []
-        for m, (_, count) in self.planes.items():
-            at = torch.arange(sizes[m], device=device, dtype=dtype)
-            part = at[:, None] * frequencies(2 * count, self.base, device, dtype)
-            angles.append(part.reshape(-1, *[1] * (self.order - m - 1), count).expand(*sizes, count))
-        angles = torch.cat(angles, -1)
+        angles = torch.cat([_angles(m, count, sizes, self.base, device, dtype) for m, (_, count) in self.planes.items()], -1)
         return torch.cat([angles.cos(), angles.sin()], -1)
 
     def forward(
@@ -209,6 +222,28 @@ class SineCosinePositions(nn.Module):
         return f"dim={self.dim}, order={self.order}, modes={self.modes}, base={self.base:g}"
 
 # %% ../nbs/09_positions.ipynb #62bfa386
+def _check_rotary(name: str, head_dim: int, modes: Sequence[int] | None) -> None:
+    "Raise unless the features can be turned in pairs, along modes counted from 0."
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"{name}: head_dim is {head_dim}, but features are turned in pairs; "
+                         "give a positive even number")
+    if modes is not None and any(m < 0 for m in modes):
+        raise ValueError(f"{name}: modes {tuple(modes)} hold a negative number, but the number of modes is not "
+                         "known here; count from 0")
+
+
+def _check_turned(name: str, t: Tensor, head_dim: int, mode: int, positions: Tensor | None) -> None:
+    "Raise unless these are queries or keys of one mode, with a position for each."
+    if t.ndim < 2 or t.shape[-1] != head_dim:
+        raise ValueError(f"{name}: t has shape {tuple(t.shape)}, but (…, n, {head_dim}) is expected; "
+                         "the last axis must be head_dim")
+    if mode < 0:
+        raise ValueError(f"{name}: mode {mode} is negative; positional modes are counted from 0 here")
+    if positions is not None and (positions.ndim == 0 or positions.shape[-1] != t.shape[-2]):
+        raise ValueError(f"{name}: {tuple(positions.shape)} positions for mode {mode} of size {t.shape[-2]}; "
+                         f"give one for each, ({t.shape[-2]},)")
+
+# %% ../nbs/09_positions.ipynb #rotarycls
 class Rotary(nn.Module):
     "Turns the queries or keys of one mode by their positions: `rotary(t, mode)`. Nothing is learned or stored."
 
@@ -222,13 +257,7 @@ class Rotary(nn.Module):
         dtype=None,
     ):
         super().__init__()
-        name = type(self).__name__
-        if head_dim < 2 or head_dim % 2:
-            raise ValueError(f"{name}: head_dim is {head_dim}, but features are turned in pairs; "
-                             "give a positive even number")
-        if modes is not None and any(m < 0 for m in modes):
-            raise ValueError(f"{name}: modes {tuple(modes)} hold a negative number, but the number of modes is not "
-                             "known here; count from 0")
+        _check_rotary(type(self).__name__, head_dim, modes)
         frequencies(2, base)        # an error here, not at the first call
         self.head_dim, self.base = head_dim, base
         self.modes = None if modes is None else tuple(modes)
@@ -243,20 +272,12 @@ class Rotary(nn.Module):
         mode: int,                        # positional mode, counted from 0
         positions: Tensor | None = None,  # (n_mode,) or (…, n_mode), real; default: 0, 1, …
     ) -> Tensor:                          # like t
-        name = type(self).__name__
-        if t.ndim < 2 or t.shape[-1] != self.head_dim:
-            raise ValueError(f"{name}: t has shape {tuple(t.shape)}, but (…, n, {self.head_dim}) is expected; "
-                             "the last axis must be head_dim")
-        if mode < 0:
-            raise ValueError(f"{name}: mode {mode} is negative; positional modes are counted from 0 here")
+        _check_turned(type(self).__name__, t, self.head_dim, mode, positions)
         if self.modes is not None and mode not in self.modes:
             return t
         work = torch.promote_types(t.dtype, torch.float32)
         if positions is None:
             positions = torch.arange(t.shape[-2], device=t.device, dtype=work)
-        elif positions.ndim == 0 or positions.shape[-1] != t.shape[-2]:
-            raise ValueError(f"{name}: {tuple(positions.shape)} positions for mode {mode} of size {t.shape[-2]}; "
-                             f"give one for each, ({t.shape[-2]},)")
         work = torch.promote_types(work, positions.dtype)
         return rotate(t, positions[..., None].to(work) * self.theta(mode, t.device, work))
 

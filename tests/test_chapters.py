@@ -8,7 +8,7 @@ import nbformat
 import pytest
 import yaml
 from assertions import asserted
-from chapters import NBS, REFERENCE, ROOT, all_chapters, all_pages, options, runs
+from chapters import NBS, REFERENCE, ROOT, all_chapters, all_pages, exported, options, runs
 
 matplotlib.use("agg")
 CHAPTERS, PAGES = all_chapters(), all_pages()
@@ -63,6 +63,13 @@ def test_a_name_beside_an_assertion_is_not_asserted_on():
     assert "f" in asserted(["y = f(1)", "z = y + 1\nassert z == 2"])
     assert "f" in asserted(["with expect_fail(ValueError): f(0)"])
     assert "f" in asserted(["def check_it(h): assert h(1) == f(1)", "check_it(f)"])
+
+
+@page
+def test_no_exported_cell_is_above_forty_lines(chapter):
+    for cell in chapter.code:
+        lines = [line for line in cell.source.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+        assert not exported(cell) or len(lines) <= 40, f"{chapter.path.name}, cell {cell.id}: {len(lines)} lines"
 
 
 @page
