@@ -119,6 +119,11 @@ def test_every_module_comes_from_a_chapter():
     assert modules == {c.module for c in PAGES if c.module}
 
 
+def test_no_two_pages_have_one_name_on_the_site():
+    names = [re.sub(r"^\d+_", "", p.path.stem) for p in PAGES]       # numbers are left out of addresses
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_cell_ids_are_unique():
     for path in NBS.glob("*.ipynb"):
         ids = [c.id for c in nbformat.read(path, as_version=4).cells]

@@ -23,10 +23,11 @@ from grammar import KEY, Block, Cell
 
 
 class Api:
-    """Labels of the documented symbols. Sphinx tells no upper from lower case: `CP`, `cp`."""
+    """Labels of the documented symbols. Sphinx tells no upper from lower case, nor a page from a label: `Cost`, `cost`."""
 
     def __init__(self, processed: dict[str, dict]):
         self.labels: dict[tuple[str, str], str] = {}  # by page and name
+        self.pages = {page_of(notebook) for notebook in processed}
         self.links: dict[str, str] = {}  # by what nbdev links to
         for notebook, nb in processed.items():
             for entry in entries_in(nb):
@@ -34,7 +35,7 @@ class Api:
 
     def add(self, page: str, name: str) -> None:
         label = name.lower()
-        while label in self.labels.values():
+        while label in self.pages or label in self.labels.values():
             label = f"{page}-{label}"
         self.labels[page, name] = label
         self.links.setdefault(f"{page}.html#{name.lower()}", label)
