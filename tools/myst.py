@@ -23,7 +23,7 @@ from grammar import KEY, Block, Cell
 
 
 class Api:
-    """Labels of the documented symbols. Sphinx tells no upper from lower case, nor a page from a label: `Cost`, `cost`."""
+    """Labels of the documented symbols. Sphinx tells no `Cost` from `cost`, and no label from a page."""
 
     def __init__(self, processed: dict[str, dict]):
         self.labels: dict[tuple[str, str], str] = {}  # by page and name
