@@ -176,6 +176,10 @@ class Job(Grouped):
         "What these settings say of the data's sizes."
         return {}
 
+    def augmentation(self, parts) -> Callable | None:
+        "What changes each training batch."
+        return None
+
     @property
     def label(self) -> str:
         "What a row and a folder are called after: the kind of attention, or the rival."
@@ -202,16 +206,10 @@ def config_for(
 
 def _rival_config(job: Job, decided: dict) -> ModelConfig:
     "The configuration of a model that is no Transformer."
-    told = [name for name in job.model_option if name in (*decided, "model")]
+    told = [name for name in job.model_option if name in (*decided, "model", "order")]
     if told:
         raise ValueError(f"model_option: {', '.join(told)} cannot be given, since the data, --horizon and --lookback decide it")
-    if job.model == "resnet":
-        own = dict(model="resnet", in_channels=decided["in_channels"], classes=decided["classes"])
-    else:
-        own = dict(model="linear", lookback=decided["lookback"], horizons=decided["horizons"])
-        if job.model == "dlinear":     # as published
-            own.update(trend=25, instance_norm=False)
-    return ModelConfig.from_dict({**own, **job.model_option})
+    return ModelConfig.from_dict({**job.rival(decided), **job.model_option})
 
 # %% ../nbs/jobs.ipynb #9d301a19
 @dataclass(frozen=True)
@@ -238,6 +236,10 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
     def decided(self) -> dict:
         return dict(lookback=self.lookback, horizons=(self.horizon,))
 
+    def rival(self, decided: dict) -> dict:
+        published = dict(trend=25, instance_norm=False) if self.model == "dlinear" else {}
+        return dict(model="linear", lookback=self.lookback, horizons=(self.horizon,), **published)
+
     def patches(self, k: int) -> tuple:
         return (self.patch[0], *[1] * (k - 1))          # series have no patches
 
@@ -248,9 +250,6 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
 
     def task(self, parts) -> Task:
         return Forecasting()
-
-    def augmentation(self) -> Callable | None:
-        return None
 
 # %% ../nbs/jobs.ipynb #9d301a20
 def _class_weights(job, parts) -> torch.Tensor | None:
@@ -290,6 +289,9 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
     def patches(self, k: int) -> tuple:
         return self.patch * k
 
+    def rival(self, decided: dict) -> dict:
+        return dict(model="resnet", in_channels=decided["in_channels"], classes=decided["classes"])
+
     def parts(self):
         "Data in three parts."
         return volume_data(self.data, self.size, **self.source())
@@ -297,7 +299,7 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
     def task(self, parts) -> Task:
         return Classification(len(parts.about["classes"]), _class_weights(self, parts))
 
-    def augmentation(self) -> Callable | None:
+    def augmentation(self, parts) -> Callable | None:
         return flip_volumes if self.flips else None
 
 # %% ../nbs/jobs.ipynb #9d301a21
@@ -331,7 +333,7 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
     def task(self, parts) -> Task:
         return Segmentation(len(parts.about["classes"]), _class_weights(self, parts), criterion=self.criterion)
 
-    def augmentation(self) -> Callable | None:
+    def augmentation(self, parts) -> Callable | None:
         return flip_scenes if self.flips else None
 
 
@@ -409,7 +411,7 @@ def run_job(
         f"{len(parts.val):,} to validate; folder {folder}")
     accelerator = make_accelerator(config, cpu=job.cpu)
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
-                 augment=job.augmentation(), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
+                 augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
                  accelerator=accelerator, about=_about(job, parts), files={"input.json": f"{describe(job, parts)}\n"})
     rows = []
     for horizon, part in _tests(job, parts):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import get_args, get_origin
 
 from .config import Config, check_names, option, read_settings
-from .patches import ACTIVATIONS, STEMS
+from .patches import ACTIVATIONS, PADDINGS, STEMS
 from .registry import Registry
 from .transformer import ATTENTIONS, FEED_FORWARDS, KERNELS, attends_jointly, attention_options
 
@@ -167,7 +167,8 @@ class HOTConfig(ModelConfig):
     position_modes: tuple[int, ...] | None = option(None, "modes with positions; default: all")
     sizes: tuple[int, ...] | None = option(None, "sizes of the input; needed by 'learned' positions and by 'flatten'", least=1)
     stem: str = option("linear", "name of the stem", choices=lambda: STEMS)
-    stem_width: int = option(3, "least width of the kernels of the stem 'conv'", least=1)
+    stem_width: int = option(3, "least width of the kernels of the stems 'conv' and 'local'", least=1)
+    stem_padding: str = option("zeros", "beyond the ends, in 'conv' and 'local'; circular: what stands at the other end", choices=tuple(PADDINGS))
     stem_act: str | None = option(None, "nonlinearity behind the stem", choices=tuple(ACTIVATIONS))
     stem_norm: bool = option(False, "LayerNorm behind the stem?")
     ff: str = option("gelu", "name of the feed-forward network", choices=lambda: FEED_FORWARDS)
@@ -270,7 +271,7 @@ class ClassifierConfig(HOTConfig):
 class SegmenterConfig(HOTConfig):
     "Settings of HOTSegmenter."
     patch: tuple[int, ...] = option((2, 2), "size of a patch along each mode", least=1)
-    classes: int = option(2, "number of classes of a position", least=1)
+    classes: int = option(2, "number of classes of a position, or of numbers to predict there", least=1)
 
 
 register_config(HOTConfig)

@@ -134,6 +134,8 @@ def _class_of(config: ModelConfig) -> type:
 
 register_model("hot_nbdev.linear:LinearConfig", "hot_nbdev.linear:LinearForecaster")
 register_model("hot_nbdev.convolution:ResNetConfig", "hot_nbdev.convolution:ResNetClassifier")
+for _name in ("Dilated", "Fourier", "UNet"):
+    register_model(f"hot_nbdev.fields:{_name}Config", f"hot_nbdev.fields:{_name}Net")
 
 # %% ../nbs/models.ipynb #8d91fe4c
 def make_model(
@@ -201,7 +203,7 @@ class HOTEncoder(Model):
         super().__init__(config)
         c, new = config, dict(device=device, dtype=dtype)
         self.embed = PatchEmbed(c.in_channels, c.dim, c.patch, c.stem, width=c.stem_width, act=c.stem_act,
-                                norm=c.stem_norm, causal=c.causal, **new)
+                                norm=c.stem_norm, causal=c.causal, padding=c.stem_padding, **new)
         self.positions, self.dropout = _positions(c, **new), nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(_block(c, i, **new) for i in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, **new)

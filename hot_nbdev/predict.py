@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['INPUT_VERSION', 'ENDINGS', 'Inputs', 'read_inputs', 'check_output', 'Answer', 'forecast_file', 'classify_file',
-           'segment_file', 'load_run', 'predict']
+           'segment_file', 'motion_file', 'load_run', 'predict']
 
 # %% ../nbs/predict.ipynb #8c2f1d05
 import csv
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .config import Config, option, read_settings
-from .files import load_array
+from .files import check_numbers, load_array
 from .models import load_model
 from .scenes import check_scene
 from .series import check_like, load_series
@@ -32,7 +32,7 @@ INPUT_VERSION = 2       # of the file; 1 had shift, scale, names, classes, codes
 @dataclass(frozen=True)
 class Inputs(Config):
     "How the data of a run were scaled, and what they were like."
-    task: str = option("forecast", "what the model does", choices=("forecast", "classify", "segment"))
+    task: str = option("forecast", "what the model does", choices=("forecast", "classify", "segment", "motion"))
     data: str = option("", "name of the data")
     shift: tuple[float, ...] = option((0.0,), "the model sees (value - shift) / scale, for each column, channel or band")
     scale: tuple[float, ...] = option((1.0,), "see shift", above=0)
@@ -51,7 +51,7 @@ class Inputs(Config):
     version: int = option(INPUT_VERSION, "of these settings", least=1)
 
     def check(self):
-        wanted = {"forecast": ("names",), "classify": ("classes",), "segment": ("codes", "window")}[self.task]
+        wanted = {"forecast": ("names",), "classify": ("classes",), "segment": ("codes", "window"), "motion": ("sizes",)}[self.task]
         lost = [name for name in wanted if getattr(self, name) is None]
         if lost:
             raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {self.task} run needs")
@@ -197,6 +197,26 @@ def segment_file(
     names = [f"{100 * s:.0f} % {c}" for s, c in zip(share, inputs.classes or map(str, inputs.codes), strict=True) if s > 0]
     return Answer(torch.tensor(inputs.codes)[labels].numpy(), [f"{H} × {W} pixels: {', '.join(names)}", *told])
 
+# %% ../nbs/predict.ipynb #b8c05d6e
+def motion_file(
+    model: nn.Module,
+    inputs: Inputs,
+    path: str | Path,           # frames (…, channels, n1, …, nk)
+    key: str | None = None,     # name of the array in an .npz
+) -> Answer:                    # the next frame, (…, n1, …, nk)
+    "What comes next."
+    x, channels, k = load_array(path, key, "predict"), model.config.in_channels, len(inputs.sizes)
+    fits = x.ndim > k and x.shape[-k - 1] == channels and x.shape[-k:] == inputs.sizes
+    if not fits or x.dtype.kind not in "fiu":
+        raise ValueError(f"{path} should hold {channels} frames of {' × '.join(map(str, inputs.sizes))} numbers, on the axes at the "
+                         f"end, but holds {x.dtype} of shape {tuple(x.shape)}")
+    check_numbers(x, str(path))
+    x = torch.from_numpy(x.astype(np.float32)).movedim(-k - 1, -1)
+    axes = list(range(-k - 1, 0))
+    std, mean = torch.std_mean(x, axes, correction=0, keepdim=True)
+    y = (model((x - mean) / std.clamp(min=1e-12)) * std + mean)[..., 0]
+    return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, inputs.sizes))} numbers"])
+
 # %% ../nbs/predict.ipynb #8c2f1d23
 def _write_rows(path: Path, rows: Sequence) -> None:
     with open(path, "w", newline="", encoding="utf-8") as f:
@@ -231,13 +251,13 @@ def load_run(
     return model, inputs
 
 # %% ../nbs/predict.ipynb #8c2f1d24
-ENDINGS = {"forecast": "-forecast.csv", "classify": "-classes.csv", "segment": "-labels.npy"}
+ENDINGS = {"forecast": "-forecast.csv", "classify": "-classes.csv", "segment": "-labels.npy", "motion": "-next.npy"}
 
 
 @torch.no_grad()
 def predict(
     run: str | Path,                # folder of a run
-    file: str | Path,               # a series .csv, volumes .npy or .npz, a scene .npy
+    file: str | Path,               # a series .csv, volumes .npy or .npz, a scene .npy, frames .npy
     to: str | Path | None = None,   # file to write; default: in the current folder, named after `file`
     *,
     key: str | None = None,         # name of the array in an .npz
@@ -255,7 +275,8 @@ def predict(
     if inputs.task == "forecast":
         answer = forecast_file(model, inputs, file, mend, sort)
     else:
-        answer = (classify_file if inputs.task == "classify" else segment_file)(model, inputs, file, key)
-    write = _write_array if inputs.task == "segment" else _write_rows
+        of_task = {"classify": classify_file, "segment": segment_file, "motion": motion_file}
+        answer = of_task[inputs.task](model, inputs, file, key)
+    write = _write_array if inputs.task in ("segment", "motion") else _write_rows
     atomic_write(out, lambda part: write(part, answer.values))
     return [f"wrote {out}", *([_picture(drawn, answer.values, inputs.codes)] if drawn else []), *answer.notes]

@@ -29,7 +29,7 @@ class Planned(NamedTuple):
 class RunTable(Config):
     "The runs behind one table."
     title: str = option("", "what it shows")
-    command: str = option("forecast", "what runs it", choices=("forecast", "classify", "segment"))
+    command: str = option("forecast", "what runs it", choices=("forecast", "classify", "segment", "motion"))
     data: dict = option({}, "name in the table -> name of the data")
     settings: dict = option({}, "of all rows")
     rows: dict = option({}, "name of a row -> its settings")
@@ -122,6 +122,7 @@ def planned(
 BEFORE = {
     "forecast": dict(lookback=96, horizon=96, mend=False, masked=False, sort=False),
     "classify": dict(size=28, flips=False, class_weights="none"),
+    "motion": {},
     "segment": dict(labels=None, window=None, block=None, stride=None, gap=0, limit=None, flips=False, class_weights="none",
                     ignore=[], criterion="accuracy"),
 }

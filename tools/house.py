@@ -25,8 +25,8 @@ ROOMS = [room for floor in """
     ndlinear replacing adapters adapter_files
     files series volumes scenes data
     parts tasks devices results runs training
-    linear convolution fields motion maps plot
-    predict jobs tables commands
+    linear convolution fields moved maps plot
+    predict jobs motion tables commands
     """.strip().splitlines() for room in floor.split()]
 OPEN = ["__init__", "_modidx"]      # the front door, and nbdev's index: no rooms
 MOST = 449

@@ -1,0 +1,120 @@
+"""How many updates of each model of the motion study fit into a budget of processor time.
+
+    python bench/motion_pace.py              every size and model; ten minutes on one core
+    python bench/motion_pace.py --size 16    one size
+
+Each model is timed on one thread, in turns with the others, and its fastest round counts. Processor seconds of
+the process are taken, so that what else runs on the machine counts as little as possible. The tables motion-…
+of the library hold the numbers of epochs that follow: budget / (seconds per update) / (updates per epoch).
+"""
+import argparse
+import sys
+import time
+from math import prod
+from pathlib import Path
+
+import torch
+
+from hot_nbdev.jobs import build
+from hot_nbdev.motion import MotionJob
+from hot_nbdev.results import processor, write_csv
+
+NORM = {"attention_options": {"qk_norm": True}}
+MODELS = {
+    "product": NORM,
+    "product, no norm": {},
+    "sum": {"attention": "sum", **NORM},
+    "full": {"attention": "full", **NORM},
+    "axial": {"attention": "axial", **NORM},
+    "axial + token": {"attention": "axial-token", **NORM},
+    "divided": {"attention": "divided", **NORM},
+    "none": {"attention": "none"},
+    "dilated": {"model": "dilated", "model_option": {"width": 32, "dilations": [1, 2, 4, 8, 16]}},
+    "fourier": {"model": "fourier", "model_option": {"width": 16, "frequencies": 17}},
+    "unet": {"model": "unet", "model_option": {"width": 16}},
+}
+BUDGETS = {(16, "align"): 40, (16, "shift"): 20, (32, "shift"): 60, (64, "shift"): 240, (128, "shift"): 960}
+ROUNDS, UPDATES, EVERY = 3, 6, 50        # updates of a round, updates of an epoch
+
+
+def settings(name, size, move):
+    "Of one model at one size: no convolution reads tables, and each reach fits its torus."
+    own = {"data": "white", "size": [size, size], "move": move, **MODELS[name]}
+    if name == "dilated":
+        reach = [d for d in (1, 2, 4, 8, 16, 32, 64) if d <= size // 2]
+        own["model_option"] = {**own["model_option"], "dilations": reach}
+    elif name == "fourier":
+        own["model_option"] = {**own["model_option"], "frequencies": size // 2 + 1}
+    if move == "align" and "model" not in own:
+        own["stem"] = "linear"
+    return own
+
+
+def fits(name, size, move):
+    "Is this model run there?"
+    if move == "align":
+        return name not in ("fourier", "unet")
+    if name == "unet":
+        return size >= 32                   # it halves four times
+    return size <= 64 or name not in ("full", "fourier")    # a few updates would take all of the time
+
+
+def updater(name, size, move):
+    "A function that makes one update, and the number of weights."
+    job = MotionJob.from_dict({**settings(name, size, move), "samples": 64})
+    parts = job.parts()
+    model, _ = build(job, parts)
+    task, opt = job.task(parts), torch.optim.AdamW(model.parameters(), 1e-3)
+
+    def update():
+        x, y = parts.train.fresh(*parts.train[torch.arange(32)])
+        loss = task.loss(model(x), y) / task.weight(y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+    return update, sum(p.numel() for p in model.parameters())
+
+
+def timed(update, updates):
+    "Processor seconds of one update."
+    start = time.process_time()
+    for _ in range(updates):
+        update()
+    return (time.process_time() - start) / updates
+
+
+def pace(size, move, rounds=ROUNDS, updates=UPDATES):
+    "A row for each model."
+    found = {name: updater(name, size, move) for name in MODELS if fits(name, size, move)}
+    updates = max(1, updates * 1024 // max(1024, prod((size, size))))
+    for update, _ in found.values():
+        update()
+    best = dict.fromkeys(found, float("inf"))
+    for _ in range(rounds):
+        for name, (update, _) in found.items():
+            best[name] = min(best[name], timed(update, updates))
+    budget = BUDGETS[size, move]
+    place = {"hardware": processor(), "threads": 1, "torch": torch.__version__.split("+")[0]}
+    return [{"size": size, "move": move, "model": name, "parameters": found[name][1],
+             "seconds_per_update": f"{seconds:.5f}", "budget": budget,
+             "epochs": max(1, round(budget / seconds / EVERY)), **place} for name, seconds in best.items()]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", type=int, nargs="*", help="default: all")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "motion_pace.csv")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for size, move in BUDGETS:
+        if not args.size or size in args.size:
+            print(f"{size} {move}", file=sys.stderr, flush=True)
+            rows += pace(size, move)
+            write_csv(args.out, list(rows[0]), rows)
+    for row in rows:
+        print(*(row[k] for k in ("size", "move", "model", "parameters", "seconds_per_update", "epochs")), sep="\t")
+
+
+if __name__ == "__main__":
+    main()

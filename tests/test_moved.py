@@ -1,0 +1,155 @@
+"""Fields that move and tables in another order: what a sample holds, and that no part knows another."""
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from hot_nbdev import moved
+from hot_nbdev.moved import (
+    FIELDS,
+    KINDS,
+    Aligned,
+    Shifted,
+    draw_moves,
+    motion_data,
+    smooth_fields,
+    take_fields,
+    white_fields,
+)
+
+
+def chance(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("make", [white_fields, smooth_fields])
+@pytest.mark.parametrize("sizes", [(16,), (8, 6), (4, 6, 5)])
+def test_fields_have_variance_one_and_repeat_with_their_seed(make, sizes):
+    x = make(400, sizes, chance())
+    assert x.shape == (400, *sizes)
+    assert abs(x.mean().item()) < 0.05 and abs(x.var().item() - 1) < 0.05
+    assert torch.equal(x, make(400, sizes, chance()))
+    assert KINDS[make.__name__.removesuffix("_fields")] is make
+
+
+def test_smooth_fields_have_the_spectrum_that_is_told():
+    x = smooth_fields(2000, (32, 32), chance(), power=1.0)
+    power = torch.fft.rfft2(x).abs().square().mean(0)
+    assert_close(power[0, 1] / power[0, 4], torch.tensor(16.0), rtol=0.15, atol=0)
+    assert power[0, 0] < 1e-6
+
+
+def test_take_fields_reads_places():
+    fields, places = torch.randn(3, 4, 5, 6), [torch.randint(n, (7, s)) for n, s in ((4, 2), (5, 3), (6, 4))]
+    which = torch.randint(3, (7,))
+    found = take_fields(fields, which, places)
+    for b in range(7):
+        a, (i, j, k) = fields[which[b]], (p[b] for p in places)
+        assert torch.equal(found[b], a[i][:, j][:, :, k])
+
+
+@pytest.mark.parametrize("sizes, reach", [((6,), (3,)), ((6, 5), (1, 2)), ((4, 3, 5), (2, 1, 2))])
+def test_on_a_torus_each_frame_is_the_one_before_rolled(sizes, reach):
+    part = Shifted(white_fields(4, sizes, chance()), sizes, reach, 60, seed=3)
+    x, y = part[torch.arange(60)]
+    k = len(sizes)
+    for (a, b), c, draw in zip(x.movedim(-1, 1), y[..., 0], part.draws.tolist(), strict=True):
+        v = tuple(draw[1 + k:])
+        assert torch.equal(b, a.roll(v, tuple(range(k)))) and torch.equal(c, b.roll(v, tuple(range(k))))
+        assert all(abs(s) <= r for s, r in zip(v, reach, strict=True))
+
+
+def test_half_the_torus_means_every_shift_once():
+    draws = draw_moves((1, 6, 7), (6, 7), (3, 3), True, 5000, chance())
+    counts = [torch.bincount(draws[:, 3 + m] % n, minlength=n) for m, n in enumerate((6, 7))]
+    assert all((abs(c / 5000 * len(c) - 1) < 0.2).all() for c in counts)
+
+
+def test_in_a_window_only_what_can_be_known_counts_and_nothing_is_read_outside():
+    source = torch.arange(2 * 20 * 17.0).reshape(2, 20, 17)
+    part = Shifted(source, (8, 7), (6, 5), 500, torus=False)
+    x, y = part[torch.arange(500)]
+    for (a, b), c, (f, i, j, s, t) in zip(x.movedim(-1, 1), y[..., 0], part.draws.tolist(), strict=True):
+        at = [(i - n * s, j - n * t) for n in range(3)]
+        assert all(0 <= p <= 12 and 0 <= q <= 10 for p, q in at)
+        frames = [source[f, p:p + 8, q:q + 7] for p, q in at]
+        assert torch.equal(a, frames[0]) and torch.equal(b, frames[1])
+        for p in range(8):
+            for q in range(7):
+                inside = 0 <= p - s < 8 and 0 <= q - t < 7
+                assert (c[p, q] == frames[2][p, q] == b[p - s, q - t]) if inside else c[p, q].isnan()
+
+
+def test_tables_are_reordered_alike():
+    part = Aligned(white_fields(5, (4, 3, 2), chance()), 30)
+    x, y = part[torch.arange(30)]
+    for (a, b, c), d, draw in zip(x.movedim(-1, 1), y[..., 0], part.draws, strict=True):
+        i, j, k = draw[2:].split([4, 3, 2])
+        assert torch.equal(b, a[i][:, j][:, :, k]) and torch.equal(d, c[i][:, j][:, :, k])
+        assert sorted(i.tolist()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("part", [Shifted(white_fields(4, (6, 5), chance()), (6, 5), (3, 2), 20),
+                                  Aligned(white_fields(4, (6, 5), chance()), 20)], ids=["shifted", "aligned"])
+def test_fresh_batches_follow_the_generator_and_leave_the_part_as_it_is(part):
+    x, y = part[torch.arange(8)]
+    before = part.fingerprint()
+    torch.manual_seed(5)
+    first = part.fresh(x, y)
+    second = part.fresh(x, y)
+    torch.manual_seed(5)
+    assert all(torch.equal(a, b) for a, b in zip(first, part.fresh(x, y), strict=True))
+    assert not torch.equal(first[0], second[0]) and first[0].shape == x.shape
+    assert part.fingerprint() == before == part.to("cpu").fingerprint()
+    with pytest.raises(TypeError, match="indexed by a 1-d tensor"):
+        part[3]
+
+
+def test_parts_share_nothing_and_a_seed_repeats_them():
+    parts = motion_data("white", (6, 5), samples=10)
+    assert [len(p) for p in parts[:3]] == [10, 256, 512]
+    assert [f[0] for f in parts.about["fields"]] == list(FIELDS.values())
+    rows = {tuple(f.flatten().tolist()) for p in parts[:3] for f in p.fields}
+    assert len(rows) == sum(FIELDS.values())
+    assert parts.fingerprint() == motion_data("white", (6, 5), samples=10).fingerprint()
+    assert parts.fingerprint() != motion_data("white", (6, 5), samples=10, seed=1).fingerprint()
+
+
+def test_regions_of_a_scene_share_no_pixel():
+    pixels = torch.arange(3 * 101 * 100.0).reshape(3, 101, 100)
+    regions = moved._regions(pixels)
+    std, mean = torch.std_mean(pixels[:, :, :52].double(), (1, 2), correction=0)
+    back = [(r.double() * std.view(-1, 1, 1) + mean.view(-1, 1, 1)).round().long() for r in regions]
+    assert [tuple(r.shape[1:]) for r in regions] == [(101, 52), (50, 48), (51, 48)]
+    seen = [set(r.flatten().tolist()) for r in back]
+    assert not seen[0] & seen[1] and not seen[0] & seen[2] and not seen[1] & seen[2]
+    assert sum(map(len, seen)) == pixels.numel()
+
+
+def test_fields_of_a_file(tmp_path):
+    np.save(tmp_path / "film.npy", np.random.default_rng(0).normal(5, 2, (20, 24, 20)).astype(np.float32))
+    parts = motion_data(str(tmp_path / "film.npy"), (8, 8), reach=(4, 3), samples=7)
+    assert [len(f.fields) for f in parts[:3]] == [14, 2, 4] and not parts.about["torus"]
+    assert abs(parts.train.fields.mean()) < 1e-4 and abs(parts.train.fields.std() - 1) < 1e-3
+    np.save(tmp_path / "few.npy", np.ones((5, 9, 9)))
+    with pytest.raises(ValueError, match="5 fields do not make three parts; give at least 10"):
+        motion_data(str(tmp_path / "few.npy"), (4, 4))
+    np.save(tmp_path / "words.npy", np.array(["a", "b"]))
+    with pytest.raises(ValueError, match="fields .* of real numbers are needed"):
+        motion_data(str(tmp_path / "words.npy"), (4, 4))
+    bad = np.ones((20, 9, 9))
+    bad[3, 2, 1] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    with pytest.raises(ValueError, match="bad.npy"):
+        motion_data(str(tmp_path / "bad.npy"), (4, 4))
+
+
+@pytest.mark.parametrize("settings, message", [
+    (dict(name="white", sizes=(8, 8), move="turn"), "choose 'shift' or 'align'"),
+    (dict(name="indian_pines", sizes=(8, 8), move="align"), "tables are aligned whole"),
+    (dict(name="indian_pines", sizes=(64, 64), reach=(8, 8)), "choose another size or a smaller reach"),
+    (dict(name="indian_pines", sizes=(8, 8, 8)), "give one number for each mode"),
+])
+def test_what_it_refuses(settings, message):
+    with pytest.raises(ValueError, match=message):
+        motion_data(**settings)
