@@ -71,7 +71,7 @@ def add_rows(
                 write_scores(Path(table).parent / new["scores"], batches)
             append_row(table, new)
 
-# %% ../nbs/paired.ipynb #7a396b75
+# %% ../nbs/paired.ipynb #b010157e
 class Compared(NamedTuple):
     "The difference of two models on the same samples."
     one: float              # score of one
@@ -84,6 +84,16 @@ class Compared(NamedTuple):
     p: float                # two-sided, of no difference
 
 
+def _normal(a: float, b: float, S: np.ndarray) -> Compared:
+    "By the normal distribution, from two scores and the covariance of their errors."
+    d, error = float(a - b), math.sqrt(max(S[0, 0] + S[1, 1] - 2 * S[0, 1], 0.0))
+    spread = math.sqrt(S[0, 0] * S[1, 1])
+    z = d / error if error else math.copysign(math.inf, d) if d else 0.0
+    half = 1.959963984540054 * error
+    return Compared(float(a), float(b), d, error, float(S[0, 1] / spread) if spread else math.nan, d - half, d + half,
+                    math.erfc(abs(z) / math.sqrt(2)))
+
+# %% ../nbs/paired.ipynb #68df3642
 def _midranks(x: np.ndarray) -> np.ndarray:
     "Ranks from 1; equal values share the mean of theirs."
     _, place, count = np.unique(x, return_inverse=True, return_counts=True)
@@ -109,16 +119,6 @@ def delong(
     V, W = above[0], 1 - above[1]
     S = np.cov(V) / p + np.cov(W) / q
     return _normal(*V.mean(1), S)
-
-
-def _normal(a: float, b: float, S: np.ndarray) -> Compared:
-    "By the normal distribution, from two scores and the covariance of their errors."
-    d, error = float(a - b), math.sqrt(max(S[0, 0] + S[1, 1] - 2 * S[0, 1], 0.0))
-    spread = math.sqrt(S[0, 0] * S[1, 1])
-    z = d / error if error else math.copysign(math.inf, d) if d else 0.0
-    half = 1.959963984540054 * error
-    return Compared(float(a), float(b), d, error, float(S[0, 1] / spread) if spread else math.nan, d - half, d + half,
-                    math.erfc(abs(z) / math.sqrt(2)))
 
 # %% ../nbs/paired.ipynb #654ae598
 def _draw(n: int, groups: list, block: int, rng) -> np.ndarray:
