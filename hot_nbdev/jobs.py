@@ -25,7 +25,7 @@ from .model_config import FORMER_NAMES, ClassifierConfig, ForecasterConfig, Mode
 from .models import make_model
 from .paired import add_rows, scores_name
 from .predict import Inputs
-from .results import check_results, code_of, row
+from .results import check_results, code_begun_with, code_of, row
 from .runs import content
 from .scenes import SCENES
 from .series import SERIES
@@ -408,10 +408,12 @@ def run_job(
     check_results(table)
     say(f"model: {job.label}, {sum(p.numel() for p in model.parameters()):,} parameters; {len(parts.train):,} samples to train on, "
         f"{len(parts.val):,} to validate; folder {folder}")
-    accelerator, code = make_accelerator(config, cpu=job.cpu), code_of(model, task, config, parts.train)
+    accelerator = make_accelerator(config, cpu=job.cpu)
+    code = code_begun_with(folder, code_of(model, task, config, parts.train), job.resume)
+    files = {"input.json": f"{describe(job, parts)}\n", "code.json": json.dumps(code)}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=job.augmentation(), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
-                 accelerator=accelerator, about=_about(job, parts), files={"input.json": f"{describe(job, parts)}\n"})
+                 accelerator=accelerator, about=_about(job, parts), files=files)
     rows, kept = [], []
     for horizon, part in _tests(job, parts):
         kept.append([])

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['QUIET', 'write_csv', 'read_rows', 'check_results', 'append_row', 'library_commit', 'processor', 'bare_code',
-           'code_of', 'by_earlier_code', 'code_note', 'row', 'Table', 'setting', 'summarize', 'tables_by_code']
+           'code_of', 'code_begun_with', 'by_earlier_code', 'code_note', 'row', 'Table', 'setting', 'summarize',
+           'tables_by_code']
 
 # %% ../nbs/results.ipynb #e7418c23
 import ast
@@ -179,6 +180,19 @@ def code_of(
             found.add(name)
             todo |= _imported(source) - found
     return {"code": _digest(found), "modules": " ".join(sorted(found))}
+
+
+def code_begun_with(
+    folder: str | Path,     # of a run
+    now: dict,              # of `code_of`
+    resume: bool = True,    # does the run go on with what is there?
+) -> dict:                  # `now`, or empty columns
+    "Columns of the code, empty where a run goes on that other code began, or code that is not known."
+    path = Path(folder) / "code.json"
+    if not resume or not path.with_name("fingerprint.json").exists():
+        return now
+    same = path.exists() and json.loads(path.read_text(encoding="utf-8")) == now
+    return now if same else dict.fromkeys(now, "")
 
 
 def by_earlier_code(

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from chapters import CHAPTERS, ROOT, Chapter
+from smallfiles import write_series
 from torch import nn
 
 import hot_nbdev
-from hot_nbdev.jobs import JOBS
+from hot_nbdev.jobs import JOBS, run_job
 from hot_nbdev.layer import check_sizes
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig
 from hot_nbdev.models import make_model
@@ -105,6 +106,22 @@ def test_a_row_names_its_code_or_what_it_is_given():
     assert (found["code"], found["modules"]) == ("", "") and list(found)[-2:] == ["code", "modules"]
     found = row(*parts, code="abc", modules="x y", note="n")
     assert (found["code"], found["modules"], found["note"]) == ("abc", "x y", "n")
+
+
+def test_a_run_that_goes_on_by_other_code_names_none(library, tmp_path, monkeypatch):
+    pytest.importorskip("accelerate")
+    monkeypatch.chdir(tmp_path)
+    write_series("waves.csv", 200)
+    job = JOBS["forecast"](data="waves.csv", lookback=24, horizon=12, dim=8, depth=1, heads=2, epochs=2, cpu=True)
+
+    def columns(results, **change):
+        (found,) = read_rows(run_job(job.replace(results=results, **change), lambda line: None).table)
+        return found["code"], found["modules"]
+    first = columns("a")
+    assert all(first) and columns("b") == first                 # the finished run is scored again
+    edit(library / "tasks.py", add("\nX = 1\n"))
+    assert columns("c") == columns("d") == ("", "")
+    assert columns("e", resume=False)[0] not in ("", first[0])
 
 
 # what chapters show of runs
