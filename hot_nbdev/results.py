@@ -194,7 +194,7 @@ def code_begun_with(
     same = path.exists() and json.loads(path.read_text(encoding="utf-8")) == now
     return now if same else dict.fromkeys(now, "")
 
-
+# %% ../nbs/results.ipynb #ec625d9a
 def by_earlier_code(
     rows: Sequence,     # of `read_rows`
 ) -> list:
