@@ -236,7 +236,7 @@ def _changes(texts: Sequence[str], job: type) -> dict:
 def _jobs(name: str, table, given: argparse.Namespace) -> list:
     "(title, job) for each run of a table, in folders of their own."
     job, found = JOBS[table.command], []
-    for title, settings in planned(name, table, given.row, given.data, given.seeds, _changes(given.set, job)):
+    for title, settings in planned(name, table, given.row, given.data, given.seeds or table.seeds, _changes(given.set, job)):
         if settings.get("out"):         # one folder for all would be one run
             settings["out"] = str(Path(settings["out"]) / re.sub(r"[^\w.()-]+", "-", title))
         try:
@@ -248,7 +248,8 @@ def _jobs(name: str, table, given: argparse.Namespace) -> list:
 # %% ../nbs/commands.ipynb #0fdc47fc
 def _listed(tables: dict) -> Table:
     "What tables there are."
-    return Table([{"table": name, "command": f"hot_{t.command}", "runs a seed": t.size, "what it shows": t.title} for name, t in tables.items()])
+    return Table([{"table": name, "command": f"hot_{t.command}", "runs a seed": t.size, "seeds": len(t.seeds),
+                   "what it shows": t.title} for name, t in tables.items()])
 
 
 def _reproduce(name: str, table, given: argparse.Namespace) -> None:
@@ -277,7 +278,7 @@ def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("table", nargs="?", choices=tuple(tables), help="a table; default: list them")
     parser.add_argument("--row", nargs="+", help="only these rows")
     parser.add_argument("--data", nargs="+", help="only these data")
-    parser.add_argument("--seeds", nargs="+", type=int, default=list(range(5)), help="default: 0 to 4; the papers: five")
+    parser.add_argument("--seeds", nargs="+", type=int, help="default: those of the table")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting of the command; with out, "
                         "each run gets a folder inside")
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")

@@ -23,8 +23,9 @@ from .devices import make_accelerator
 from .files import file_md5
 from .model_config import FORMER_NAMES, ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
+from .paired import add_rows, scores_name
 from .predict import Inputs
-from .results import append_row, check_results, read_rows, row
+from .results import check_results, code_begun_with, code_of, row
 from .runs import content
 from .scenes import SCENES
 from .series import SERIES
@@ -410,17 +411,21 @@ def run_job(
     say(f"model: {job.label}, {sum(p.numel() for p in model.parameters()):,} parameters; {len(parts.train):,} samples to train on, "
         f"{len(parts.val):,} to validate; folder {folder}")
     accelerator = make_accelerator(config, cpu=job.cpu)
+    code = code_begun_with(folder, code_of(model, task, config, parts.train), job.resume)
+    files = {"input.json": f"{describe(job, parts)}\n", "code.json": json.dumps(code)}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
-                 accelerator=accelerator, about=_about(job, parts), files={"input.json": f"{describe(job, parts)}\n"})
-    rows = []
+                 accelerator=accelerator, about=_about(job, parts), files=files)
+    rows, kept = [], []
     for horizon, part in _tests(job, parts):
-        test = evaluate(model, part.to(accelerator.device), task, 4 * job.batch_size, accelerator)
+        kept.append([])
+        test = evaluate(model, part.to(accelerator.device), task, 4 * job.batch_size, accelerator, kept[-1])
         more = {} if horizon is None else dict(lookback=job.lookback, horizon=horizon, trained_horizon=job.horizon)
         rows.append(row(task, parts.about["name"], _checksum(job, parts.about), model, config, result, test, x,
-                        attention=job.label, **more, run=name, settings=json.dumps(job.numbers(), sort_keys=True)))
+                        attention=job.label, **more, run=name, settings=json.dumps(job.numbers(), sort_keys=True),
+                        scores=scores_name(name, horizon, kept[-1]), **code))
     if accelerator.is_main_process:
-        _add(table, rows)
+        add_rows(table, rows, kept)
     return Run(name, rows, result, table, folder)
 
 # %% ../nbs/jobs.ipynb #9d301a30
@@ -435,12 +440,3 @@ def _tests(job: Job, parts) -> list:
     if job.kind != "forecast":
         return [(None, parts.test)]
     return [(h, parts.test if h == job.horizon else job.parts(h).test) for h in job.score or (job.horizon,)]
-
-
-def _add(table: Path, rows: list) -> None:
-    "Rows that the table does not have yet."
-    key = lambda r: (r.get("run"), str(r.get("horizon", "")))
-    there = {key(r) for r in read_rows(table)}
-    for new in rows:
-        if key(new) not in there:
-            append_row(table, new)

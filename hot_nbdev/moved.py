@@ -7,7 +7,6 @@ __all__ = ['KINDS', 'FIELDS', 'white_fields', 'smooth_fields', 'take_fields', 'd
 
 # %% ../nbs/moved.ipynb #1a8f5020
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 
 import torch
@@ -71,7 +70,7 @@ def draw_moves(
         columns.append((first + chance() * room).long())
     return torch.stack(columns + shifts, 1)
 
-
+# %% ../nbs/moved.ipynb #8a6204fb
 class Shifted:
     "Samples of fields that move: x holds frames 0 and 1, y is frame 2 where they can tell it and NaN elsewhere."
     def __init__(

@@ -34,9 +34,10 @@ class RunTable(Config):
     settings: dict = option({}, "of all rows")
     rows: dict = option({}, "name of a row -> its settings")
     each: tuple[dict, ...] = option(({},), "settings that every row goes through, one after the other")
+    seeds: tuple[int, ...] = option((0, 1, 2, 3, 4), "of each run; the papers: five", least=0)
 
     def check(self):
-        for name in ("data", "rows", "each"):
+        for name in ("data", "rows", "each", "seeds"):
             if not getattr(self, name):
                 raise ValueError(f"RunTable: {name} is empty; a table needs at least one")
         if not all(isinstance(name, str) for name in self.data.values()):

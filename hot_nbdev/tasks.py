@@ -43,6 +43,9 @@ class Task:
         "What the metrics need of a batch."
         raise NotImplementedError
 
+    def each(self, output: Tensor, target: Tensor) -> dict | None:
+        "Numbers of each sample of a batch, {name: (b, …)}, that are kept beside a row of results; None: nothing is."
+
     def metrics(self, found: list) -> dict:
         "The metrics, from what was collected of all batches."
         raise NotImplementedError
@@ -87,6 +90,10 @@ class Forecasting(Task):
         ratio = 2 * error / (output.abs() + target.abs()).clamp(min=torch.finfo(torch.float32).tiny)
         total = [t.sum(dtype=torch.float64) for t in (error.square(), error, ratio)]
         return torch.stack([*total, torch.tensor(float(error.numel()), device=error.device).double()])
+
+    def each(self, output: Tensor, target: Tensor) -> dict:         # mean errors of each window: (b,), (b,)
+        error = (_wide(output)[:, :target.shape[1]] - target).abs().flatten(1).double()
+        return {"square": error.square().mean(1).float(), "absolute": error.mean(1).float()}
 
     def metrics(self, found: list) -> dict:
         square, absolute, ratio, n = torch.stack(found).sum(0).tolist()
@@ -151,6 +158,9 @@ class Classification(Task):
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (b, 1 + classes): label, probabilities
         return torch.cat([target.reshape(-1, 1).double(), output.double().softmax(-1)], 1).cpu()
 
+    def each(self, output: Tensor, target: Tensor) -> dict:         # (b,), (b, classes)
+        return {"label": target.reshape(-1), "probability": output.double().softmax(-1)}
+
     def metrics(self, found: list) -> dict:
         found = torch.cat(found).numpy()
         target = found[:, 0].astype(int)
@@ -200,6 +210,10 @@ class Segmentation(Task):
         pairs = target[kept] * self.classes + mean_scores(output, target).argmax(-1)[kept]
         return torch.bincount(pairs, minlength=self.classes ** 2).reshape(self.classes, self.classes).cpu()
 
+    def each(self, output: Tensor, target: Tensor) -> dict:         # (b, classes, classes): label, prediction
+        guess = mean_scores(output, target).argmax(-1)
+        return {"counts": torch.stack([self.collect(F.one_hot(g, self.classes), t) for g, t in zip(guess, target)]).int()}
+
     def metrics(self, found: list) -> dict:
         return _metrics_of_counts(torch.stack(found).sum(0))
 
@@ -233,6 +247,11 @@ class Fields(Task):
         known = ~target.isnan()
         y, error = target[known].double(), (_wide(output) - target)[known].double()
         return torch.stack([known.sum().double(), y.sum(), y.square().sum(), error.square().sum(), error.abs().sum()])
+
+    def each(self, output: Tensor, target: Tensor) -> dict:
+        known = ~target.isnan()
+        square = (_wide(output) - target).masked_fill(~known, 0.0).square().flatten(1).sum(1, dtype=torch.float64)
+        return {"square": (square / known.flatten(1).sum(1)).float()}     # mean over what is known of a sample
 
     def metrics(self, found: list) -> dict:
         n, total, square, error, absolute = torch.stack(found).sum(0).tolist()

@@ -174,6 +174,7 @@ def evaluate(
     task: Task,
     batch_size: int = 128,      # over all processes; a loader has its own
     accelerator=None,           # where several processes share the work
+    kept: list | None = None,   # takes what the task keeps of each sample, batch by batch
 ) -> dict:                      # loss and metrics
     "Loss and metrics of a model on a part of the data; every process gets the numbers of the whole."
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
@@ -189,6 +190,8 @@ def evaluate(
                 output, y = (accelerator.gather(t.contiguous())[:len(indices)] for t in (output, y))
             total.append(torch.stack([task.loss(output, y), task.weight(y)]).double())
             found.append(task.collect(output, y))
+            if kept is not None:
+                kept.append(task.each(output, y))
     model.train(was)
     loss, weight = torch.stack(total).sum(0).tolist()
     return {"loss": loss / weight, **task.metrics(found)}

@@ -645,6 +645,14 @@ def test_the_tables_are_listed(capsys):
     )
 
 
+@pytest.mark.parametrize("table, seeds", [("chapter18-weather", 2), ("chapter18-minutes", 1), ("chapter18-hours", 5)])
+def test_a_table_brings_its_seeds(capsys, table, seeds):
+    hot_reproduce([table, "--dry-run"])
+    assert capsys.readouterr().out.count(": to do") == seeds
+    hot_reproduce([table, "--dry-run", "--seeds", "7"])
+    assert capsys.readouterr().out.count("seed 7: to do") == 1
+
+
 @pytest.mark.parametrize(
     "table, value, message",
     [

@@ -295,13 +295,10 @@ return [...document.querySelectorAll(".book-equation")].map(equation => {
 """
 
 
-def at_width(browser, width, script):
-    "The script's value in a window of this width."
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 800}
+def resize(browser, device):
+    "Lay the page out for this device; it stays like that."
+    size = {"width": WIDTHS[device], "height": 800, "deviceScaleFactor": 1, "mobile": device == "phone"}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    found = browser.execute_script(script)
-    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    return found
 
 
 @functools.cache
@@ -311,12 +308,16 @@ def visited(browser, site):
     with served_from(site) as url:
         for name in pages(site):
             browser.get_log("browser")
+            resize(browser, "desk")
             browser.get(f"{url}/{name}")
             seen = found[name] = browser.execute_async_script(TYPESET)
             seen["errors"] = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
             seen["elsewhere"] = [source for source in seen["loaded"] if not source.startswith((url, "data:"))]
-            seen["wide"] = at_width(browser, WIDTHS["phone"], WIDE)
-            seen["equations"] = {d: at_width(browser, width, EQUATIONS) for d, width in WIDTHS.items()}
+            seen["equations"] = {"desk": browser.execute_script(EQUATIONS)}
+            resize(browser, "phone")            # once for each page: the layout of many formulas takes seconds
+            seen["wide"] = browser.execute_script(WIDE)
+            seen["equations"]["phone"] = browser.execute_script(EQUATIONS)
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 
 

@@ -24,7 +24,7 @@ ROOMS = [room for floor in """
     patches axial transformer model_config models cost
     ndlinear replacing adapters adapter_files
     files series volumes scenes data
-    parts tasks devices results runs training
+    parts tasks devices results paired runs training
     linear convolution fields moved maps plot
     predict jobs motion tables commands
     """.strip().splitlines() for room in floor.split()]

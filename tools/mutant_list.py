@@ -355,10 +355,23 @@ CONFIG = [
     ("model_config", "if complete and missing:", "if False:",
      "test_models.py::test_damaged_settings_are_one_line_that_names_the_file"),
 ]
+DELONG = "test_paired.py::test_delong_is_what_all_pairs_give"
+ROWS = [
+    ("paired", "S = np.cov(V) / p + np.cov(W) / q", "S = np.cov(V) / q + np.cov(W) / p", DELONG),
+    ("paired", "- 2 * S[0, 1], 0.0", "- S[0, 1], 0.0", DELONG),
+    ("paired", "count.cumsum() - (count - 1) / 2", "count.cumsum()", DELONG),
+    ("paired", "np.arange(block)) % n", "np.arange(block) * 0) % n",
+     "test_paired.py::test_blocks_keep_neighbors_together"),
+    ("paired", "if key(new) not in there:", "if True:", "test_paired.py::test_a_row_that_is_there_keeps_its_scores"),
+    ("results", "lost = [t for t in found if t.type == tokenize.COMMENT]", "lost = []",
+     "test_results_code.py::test_prose_is_left_out_and_code_is_not"),
+    ("results", "same = path.exists() and", "same = True or",
+     "test_results_code.py::test_a_run_that_goes_on_by_other_code_names_none"),
+]
 GROUPS = {"pooling": POOLING, "masks": MASKS, "causal": CAUSAL, "attend": ATTEND, "kernels": KERNELS,
           "sequence": SEQUENCE, "biases": BIASES, "modes": MODES, "patches": PATCHES, "positions": POSITIONS,
           "scaler": SCALER, "splits": SPLITS, "checks": CHECKS, "resume": RESUME, "storage": STORAGE, "tasks": TASKS,
-          "schedule": SCHEDULE, "costs": COST, "config": CONFIG}
+          "schedule": SCHEDULE, "costs": COST, "config": CONFIG, "rows": ROWS}
 MUTANTS = [(group, *mutant) for group, found in GROUPS.items() for mutant in found]
 
 EQUIVALENT = {

@@ -35,7 +35,7 @@ TEST = [
     ("test the chapters", "nbdev_test --n_workers 2"),
     ("render the site", "python tools/site.py"),
     ("test the library, the tools and the site",
-     "python -m pytest tests -q -n 2 --dist loadfile --no-loadscope-reorder --cov=hot_nbdev --cov-report=term "
+     "python -m pytest tests -q -n 2 --dist loadgroup --cov=hot_nbdev --cov-report=term "
      "--cov-fail-under=95"),
 ]
 # From Python 3.12 on the interpreter itself tells which lines ran; before, each line calls a tracer.

@@ -1,0 +1,264 @@
+"""Scores of every test sample beside a row, and tests of two models on the same samples."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from smallfiles import SERIES, TINY, write_scene, write_series, write_volumes
+
+pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
+pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
+
+from sklearn.metrics import roc_auc_score  # noqa: E402
+
+from hot_nbdev.commands import hot_classify, hot_forecast, hot_segment  # noqa: E402
+from hot_nbdev.paired import (  # noqa: E402
+    Compared,
+    add_rows,
+    delong,
+    paired_bootstrap,
+    read_scores,
+    scores_name,
+    write_scores,
+)
+from hot_nbdev.results import by_earlier_code, read_rows  # noqa: E402
+from hot_nbdev.tasks import Classification, Forecasting, Segmentation, Task  # noqa: E402
+from hot_nbdev.training import evaluate  # noqa: E402
+
+
+def by_pairs(label, scores):
+    "AUCs of several models and the covariance of their errors, from all pairs of samples."
+    above = []
+    for s in scores:
+        x, y = s[label == 1], s[label == 0]
+        above.append((x[:, None] > y) + (x[:, None] == y) / 2)
+    above = np.stack(above)
+    S = np.cov(above.mean(2)) / above.shape[1] + np.cov(above.mean(1)) / above.shape[2]
+    return above.mean((1, 2)), S
+
+
+def two_scores(seed, n=80, ties=False, shared=0.7):
+    "Labels, and scores of two models that make similar errors."
+    g = np.random.default_rng(seed)
+    label = (np.arange(n) % 4 == 0).astype(int)
+    both = g.standard_normal(n)
+    found = [label + shared * both + (1 - shared) * g.standard_normal(n) for _ in range(2)]
+    return label, *((np.round(s, 1) if ties else s) for s in found)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_delong_is_what_all_pairs_give(seed, ties):
+    label, one, other = two_scores(seed, ties=ties)
+    auc, S = by_pairs(label, (one, other))
+    found = delong(label, one, other)
+    error = math.sqrt(S[0, 0] + S[1, 1] - 2 * S[0, 1])
+    assert np.allclose((found.one, found.other), auc, atol=1e-14)
+    assert np.allclose(auc, [roc_auc_score(label, s) for s in (one, other)], atol=1e-14)
+    assert found.error == pytest.approx(error, rel=1e-10)
+    assert found.correlation == pytest.approx(S[0, 1] / math.sqrt(S[0, 0] * S[1, 1]), rel=1e-10)
+    assert found.p == pytest.approx(2 * stats.norm.sf(abs(auc[0] - auc[1]) / error), rel=1e-9)
+    assert (found.low, found.high) == pytest.approx((found.difference - 1.96 * error, found.difference + 1.96 * error),
+                                                   abs=1e-4)
+    turned = delong(label, other, one)
+    assert turned.difference == -found.difference and turned.p == pytest.approx(found.p)
+    ranks = delong(label.astype(bool), *(stats.rankdata(s) for s in (one, other)))      # only the order counts
+    assert ranks.error == pytest.approx(found.error, rel=1e-10)
+
+
+def test_delong_and_the_bootstrap_agree():
+    label, one, other = two_scores(1, n=400)
+    exact = delong(label, one, other)
+    drawn = paired_bootstrap({"label": label, "s": one}, {"label": label, "s": other},
+                             lambda s: roc_auc_score(s["label"], s["s"]), draws=600, within="label")
+    assert drawn.difference == pytest.approx(exact.difference, abs=1e-12)
+    assert drawn.error == pytest.approx(exact.error, rel=0.1)
+    assert drawn.correlation == pytest.approx(exact.correlation, abs=0.1)
+    assert (drawn.low, drawn.high) == pytest.approx((exact.low, exact.high), abs=0.4 * exact.error)
+
+
+def test_delong_rejects_as_often_as_it_says():
+    "Two models that are equally good: a p below 0.1 in about a tenth of the test parts."
+    p = np.array([delong(*two_scores(seed, n=120)).p for seed in range(400)])
+    assert 0.06 < (p < 0.1).mean() < 0.15
+
+
+def test_delong_where_there_is_no_variance():
+    label = np.array([0, 0, 1, 1])
+    same = delong(label, label, label)
+    assert (same.difference, same.error, same.p) == (0, 0, 1) and math.isnan(same.correlation)
+    assert delong(label, label, 1 - label)[2:4] == (1, 0) and delong(label, label, 1 - label).p == 0
+
+
+@pytest.mark.parametrize("label, one, other, message", [
+    ([1, 1, 1], [1, 2, 3], [1, 2, 3], "both of them"),
+    ([0, 1, 2], [1, 2, 3], [1, 2, 3], "give labels 0 and 1"),
+    ([0, 1, 0], [1, 2], [1, 2], "two scores that are numbers for each"),
+    ([0, 1, 0], [1, math.nan, 1], [1, 2, 3], "two scores that are numbers"),
+    ([0, 1, 0], [1, 2, 3], [1, 2, 3], "a variance needs two of each"),
+])
+def test_what_delong_cannot_do_is_said(label, one, other, message):
+    with pytest.raises(ValueError, match=message):
+        delong(np.array(label), np.array(one), np.array(other))
+
+
+def mean(scores):
+    return scores["x"].mean()
+
+
+def test_the_bootstrap_is_that_of_scipy():
+    g = np.random.default_rng(0)
+    one = g.standard_normal(200)
+    other = 0.8 * one + 0.3 * g.standard_normal(200) + 0.05
+    found = paired_bootstrap({"x": one}, {"x": other}, mean, draws=2000)
+    want = stats.bootstrap((one, other), lambda a, b, axis: (a - b).mean(axis), paired=True, n_resamples=2000,
+                           method="percentile", vectorized=True, random_state=0)
+    assert found.error == pytest.approx(want.standard_error, rel=0.1)
+    assert (found.low, found.high) == pytest.approx(tuple(want.confidence_interval), abs=0.2 * found.error)
+    assert found.error == pytest.approx((one - other).std() / math.sqrt(200), rel=0.1)
+    assert found == paired_bootstrap({"x": one}, {"x": other}, mean, draws=2000)        # by its seed
+    assert found != paired_bootstrap({"x": one}, {"x": other}, mean, draws=2000, seed=1)
+
+
+def test_the_least_p_depends_on_the_draws():
+    x = np.arange(50.0)
+    assert paired_bootstrap({"x": x + 1}, {"x": x}, mean, draws=99).p == pytest.approx(2 / 100)
+    same = paired_bootstrap({"x": x}, {"x": x}, mean, draws=99)
+    assert (same.p, same.difference, same.error) == (1, 0, 0)
+
+
+def test_draws_within_classes_keep_their_counts():
+    counts = []
+    label = np.array([0] * 9 + [1])
+    paired_bootstrap({"label": label}, {"label": label}, lambda s: counts.append(s["label"].sum()) or 0.0, 20, "label")
+    assert set(counts) == {1}
+
+
+def test_blocks_keep_neighbors_together():
+    drawn = []
+    x = {"x": np.arange(10)}
+    paired_bootstrap(x, x, lambda s: drawn.append(s["x"]) or 0.0, draws=20, block=4)
+    for found in drawn:
+        assert len(found) == 10 and all((b - a) % 10 == 1 for k in (0, 4, 8)
+                                        for a, b in zip(found[k:k + 4], found[k + 1:k + 4], strict=False))
+
+
+@pytest.mark.parametrize("other, more, message", [
+    ({"x": np.zeros(4)}, {}, "give scores of the same test part"),
+    ({"x": np.zeros(3), "label": np.array([1, 0, 1])}, {}, "or other labels"),
+    ({"x": np.zeros(3)}, {"block": 4}, "block is 4, of 3 samples"),
+    ({"x": np.zeros(3)}, {"block": 0}, "block is 0"),
+    ({"x": np.zeros(3)}, {"block": 2, "within": "label"}, "and 1 where `within` is given"),
+])
+def test_scores_of_other_samples_are_not_compared(other, more, message):
+    one = {"x": np.zeros(3), "label": np.array([1, 0, 0])}
+    with pytest.raises(ValueError, match=message):
+        paired_bootstrap(one, other, mean, draws=3, **more)
+
+
+def test_files_are_the_same_byte_for_byte_and_hold_no_pickle(tmp_path):
+    batches = [{"a": torch.arange(3), "b": torch.ones(3, 2)}, {"a": torch.arange(2), "b": torch.zeros(2, 2)}]
+    for name in ("x.npz", "new/y.npz"):
+        write_scores(tmp_path / name, batches)
+    assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "new" / "y.npz").read_bytes()
+    found = read_scores({"scores": "x.npz"}, tmp_path)
+    assert found["a"].tolist() == [0, 1, 2, 0, 1] and found["b"].shape == (5, 2)
+    np.savez(tmp_path / "bad.npz", a=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        read_scores({"scores": "bad.npz"}, tmp_path)
+
+
+@pytest.mark.parametrize("row, message", [
+    ({"run": "r"}, "the row of r has no scores"),
+    ({"scores": ""}, "the row of this run has no scores"),
+    ({"scores": "scores/none.npz"}, "there is no file scores/none.npz"),
+    ({"scores": "../a/x.npz"}, "there is no file"),
+])
+def test_scores_that_are_not_there(tmp_path, row, message):
+    (tmp_path / "a").mkdir()
+    write_scores(tmp_path / "a" / "x.npz", [{"a": torch.ones(1)}])
+    with pytest.raises(ValueError, match=message):
+        read_scores(row, tmp_path / "a")
+    with pytest.raises(ValueError, match="there is no file"):
+        read_scores({"scores": str(tmp_path / "a" / "x.npz")}, tmp_path)
+
+
+def test_a_row_that_is_there_keeps_its_scores(tmp_path):
+    row = {"run": "r", "scores": scores_name("r", None, [{}])}
+    for value in (1.0, 2.0):
+        add_rows(tmp_path / "t.csv", [row], [[{"a": torch.tensor([value])}]])
+    assert len(read_rows(tmp_path / "t.csv")) == 1 and read_scores(row, tmp_path)["a"].tolist() == [1]
+
+
+class Plain(Task):
+    "A task that keeps nothing."
+    name, criterion = "plain", "error"
+
+    def loss(self, output, target):
+        return (output - target).square().sum()
+
+    def weight(self, target):
+        return torch.tensor(float(target.numel()))
+
+    collect = loss
+
+    def metrics(self, found):
+        return {"error": float(sum(found))}
+
+
+def test_a_task_of_ones_own_keeps_nothing_and_needs_nothing(tmp_path):
+    kept = []
+    part = torch.utils.data.TensorDataset(torch.ones(5, 2), torch.zeros(5, 1))
+    found = evaluate(torch.nn.Linear(2, 1), part, Plain(), 2, kept=kept)
+    assert found["error"] > 0 and kept == [None] * 3 and scores_name("r", 96, kept) == "" == scores_name("r", None, [])
+    add_rows(tmp_path / "t.csv", [{"run": "r", "scores": ""}], [kept])
+    assert read_rows(tmp_path / "t.csv")[0]["scores"] == "" and not (tmp_path / "scores").exists()
+
+
+def test_what_each_task_keeps_gives_its_metrics():
+    g = torch.Generator().manual_seed(0)
+    y, truth = torch.randn(6, 4, 3, generator=g), torch.randn(6, 3, 3, generator=g)
+    each, task = Forecasting().each(y, truth), Forecasting()
+    total = task.metrics([task.collect(y, truth)])
+    assert {k: v.shape for k, v in each.items()} == {"square": (6,), "absolute": (6,)}
+    assert (each["square"].mean().item(), each["absolute"].mean().item()) == pytest.approx(
+        (total["mse"], total["mae"]), rel=1e-6)
+    scores, label = 30 * torch.randn(20, 2, generator=g), (torch.arange(20) % 2)[:, None]
+    each, task = Classification(2).each(scores, label), Classification(2)
+    auc = roc_auc_score(each["label"], each["probability"][:, 1])
+    assert auc == task.metrics([task.collect(scores, label)])["auc"]                    # to the last bit: no rounding
+    scores, label = torch.randn(3, 2, 4, 4, 5, generator=g), torch.randint(-1, 5, (3, 4, 4), generator=g)
+    each, task = Segmentation(5).each(scores, label), Segmentation(5)
+    assert each["counts"].shape == (3, 5, 5)
+    assert torch.equal(each["counts"].sum(0).long(), task.collect(scores, label))       # two dates, averaged
+
+
+def test_commands_keep_scores_that_give_the_numbers_of_the_row(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_series("waves.csv", 200)
+    hot_forecast(["--data", "waves.csv", *SERIES, "--score", "2", "4"])
+    rows = read_rows("results/forecast.csv")
+    assert [Path(r["scores"]).stem for r in rows] == [f"{r['run']}-{r['horizon']}" for r in rows] and len(rows) == 2
+    for r in rows:
+        found = read_scores(r, "results")
+        assert found["square"].mean() == pytest.approx(float(r["test_mse"]), rel=1e-5)
+        assert found["absolute"].mean() == pytest.approx(float(r["test_mae"]), rel=1e-5)
+    write_volumes("own.npz")
+    hot_classify(["--data", "own.npz", *TINY])
+    (r,) = read_rows("results/classify.csv")
+    found = read_scores(r, "results")
+    assert roc_auc_score(found["label"], found["probability"][:, 1]) == float(r["test_auc"])
+    write_scene()
+    hot_segment(["--data", "scene.npy", "--labels", "mask.npy", "--window", "4", *TINY, "--patch", "2"])
+    (r,) = read_rows("results/segment.csv")
+    counts = read_scores(r, "results")["counts"].sum(0)
+    assert counts.trace() / counts.sum() == pytest.approx(float(r["test_accuracy"]))
+    assert by_earlier_code([r]) == [] and json.loads(r["training"])["epochs"] and "tasks" in r["modules"].split()
+
+
+def test_a_comparison_says_what_it_is():
+    assert Compared._fields == ("one", "other", "difference", "error", "correlation", "low", "high", "p")
