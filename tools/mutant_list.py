@@ -41,7 +41,7 @@ POOLING = [
      "test_pooling.py::test_half_precision_is_summed_in_float32"),
     ("pooling", "reshape(shape).to(more)", "reshape(shape).to(x.dtype)",
      "test_pooling.py::test_sums_are_float32_at_least"),
-    ("kronecker_attention", "None if layer.qk_norm else factors)", "factors)", slow("sum pooling, qk_norm")),
+    ("kronecker_attention", "factors if act or not layer.qk_norm else None", "factors", slow("sum pooling, qk_norm")),
 ]
 MASKS = [
     ("layer", "return x.masked_fill(~mask[..., None], 0.0), mask", "return x, mask",
@@ -155,8 +155,8 @@ BIASES = [
      "test_ndlinear.py::test_effective_dimension_is_the_rank_of_the_jacobian"),
     ("ndlinear", "(D[k] if layer.bias == \"mode\" else prod(D)) ** -0.5", "D[k] ** -0.5",
      "test_ndlinear.py::test_start_keeps_the_variance"),
-    ("kronecker_attention", "(1 - 1 / f) * layer.bias", "(1 - f) * layer.bias", slow("rsqrt after, shared")),
-    ("kronecker_attention", "project = \"after\" if pool", "project = \"before\" if pool",
+    ("pooling", "(1 - 1 / f) * layer.bias", "(1 - f) * layer.bias", slow("rsqrt after, shared")),
+    ("kronecker_attention", "(\"after\" if pool", "(\"before\" if pool",
      "test_kronecker_attention.py::test_presets_are_those_of_the_two_papers"),
 ]
 MODES = [
