@@ -29,7 +29,7 @@ class Planned(NamedTuple):
 class RunTable(Config):
     "The runs behind one table."
     title: str = option("", "what it shows")
-    command: str = option("forecast", "what runs it", choices=("forecast", "classify", "segment"))
+    command: str = option("forecast", "what runs it", choices=("forecast", "classify", "segment", "motion"))
     data: dict = option({}, "name in the table -> name of the data")
     settings: dict = option({}, "of all rows")
     rows: dict = option({}, "name of a row -> its settings")
