@@ -2,6 +2,7 @@
 
     python bench/defaults.py --plan > todo.sh      commands whose rows are missing; run them, and ask again
     python bench/defaults.py                       the decision table, and what studies/defaults.md adopts by it
+    python bench/defaults.py --simulate 100        how often the rule is right on invented scores
 
 Reads the tables `defaults-*` and their rows in results/defaults. Only scores of the validation part are read.
 First every setting gets a rate for each task, on a seed of its own: a ladder of rates is climbed from the middle
@@ -133,23 +134,21 @@ def weights(families):
     return 1 / count / len(set(families))
 
 
-def flip_test(gaps, w, seed=0):
+def flip_test(gaps, w, draws=DRAWS, seed=0):
     "Two-sided p of the weighted mean of gaps (tasks, seeds), if the sign of every one of them were a toss of a coin."
     g = np.random.default_rng(seed)
     share = w[:, None] * gaps / gaps.shape[1]
-    drawn = np.abs((g.choice([-1, 1], (DRAWS, *gaps.shape)) * share).sum((1, 2)))
-    return (1 + (drawn >= abs(share.sum()) * (1 - 1e-12)).sum()) / (1 + DRAWS)
+    drawn = np.abs((g.choice([-1, 1], (draws, *gaps.shape)) * share).sum((1, 2)))
+    return (1 + (drawn >= abs(share.sum()) * (1 - 1e-12)).sum()) / (1 + draws)
 
 
-def interval(gaps, families, seed=0):
+def interval(gaps, families, draws=DRAWS, seed=0):
     "95 % of the weighted mean: families drawn again, and within each task its seeds."
     g, names = np.random.default_rng(seed), sorted(set(families))
-    means = []
-    for _ in range(DRAWS):
-        seeds = g.integers(gaps.shape[1], size=gaps.shape)
-        again = np.take_along_axis(gaps, seeds, 1).mean(1)
-        by_family = [np.mean([again[t] for t, f in enumerate(families) if f == name]) for name in names]
-        means.append(np.mean(g.choice(by_family, len(names))))
+    of = np.array([[f == name for name in names] for f in families], dtype=float)      # (tasks, families)
+    seeds = g.integers(gaps.shape[1], size=(draws, *gaps.shape))
+    by_family = np.take_along_axis(gaps[None], seeds, 2).mean(2) @ (of / of.sum(0))
+    means = np.take_along_axis(by_family, g.integers(len(names), size=by_family.shape), 1).mean(1)
     return np.percentile(means, [2.5, 97.5])
 
 
@@ -162,14 +161,14 @@ def holm(p):
     return found
 
 
-def judged(z, names, families):
+def judged(z, names, families, draws=DRAWS):
     "The decision table: every setting against the first one."
     w, gaps = weights(families), z[:, 1:] - z[:, :1]
-    adjusted = holm(np.array([flip_test(gaps[:, a], w) for a in range(len(names) - 1)]))
+    adjusted = holm(np.array([flip_test(gaps[:, a], w, draws) for a in range(len(names) - 1)]))
     ranks = w @ np.array([rankdata(-block) for block in z.mean(2)])
     lines = [{"setting": names[0], "mean rank": ranks[0]}]
     for a, name in enumerate(names[1:]):
-        low, high = interval(gaps[:, a], families)
+        low, high = interval(gaps[:, a], families, draws)
         by_task = gaps[:, a].mean(1)
         lines.append({"setting": name, "mean rank": ranks[a + 1], "difference": w @ by_task, "low": low, "high": high,
                       "p (Holm)": adjusted[a], "worst task": by_task.min(), "better on": int((by_task > 0).sum()),
@@ -177,7 +176,7 @@ def judged(z, names, families):
     return lines
 
 
-def adopted(z, names, families, lines):
+def adopted(z, names, families, lines, draws=DRAWS):
     "The simplest setting that passes and is not worse than the best that does; names stand in order of simplicity."
     passing = [names.index(line["setting"]) for line in lines[1:] if line["passes"]]
     if not passing:
@@ -185,8 +184,18 @@ def adopted(z, names, families, lines):
     w = weights(families)
     best = max(passing, key=lambda a: w @ z[:, a].mean(1))
     others = [a for a in passing if a != best]
-    p = dict(zip(others, holm(np.array([flip_test(z[:, best] - z[:, a], w) for a in others])), strict=True))
+    p = dict(zip(others, holm(np.array([flip_test(z[:, best] - z[:, a], w, draws) for a in others])), strict=True))
     return names[next(a for a in passing if a == best or p[a] >= LEVEL)]
+
+
+def simulated(gap, share, studies, names, families, draws=600, seed=1):
+    "What is adopted in studies of noise, where the fifth setting is better, by `gap` deviations, on some tasks."
+    g = np.random.default_rng(seed)
+    for _ in range(studies):
+        y, tasks = g.normal(size=(len(families), len(names), len(SEEDS))), g.random(len(families)) < share
+        y[:, 4] += gap * tasks[:, None]
+        z = np.array([(block - block.mean()) / block.std() for block in y])
+        yield adopted(z, names, families, judged(z, names, families, draws), draws)
 
 
 def write(found, path):
@@ -205,7 +214,15 @@ def main(argv=None):
     parser.add_argument("--rows", type=Path, default=ROOT / "results" / "defaults", help="folder of the rows")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "defaults.csv", help="file to write")
     parser.add_argument("--plan", action="store_true", help="print the commands that are missing, and nothing else")
+    parser.add_argument("--simulate", type=int, metavar="N", help="only: what N invented studies adopt")
     given = parser.parse_args(argv)
+    if given.simulate:
+        asked = {task: None for task, _, _ in cells(read_tables())}
+        names = list(read_tables()["defaults-volumes"].rows)
+        for gap, share in ((0, 1), (1, 1), (1.5, 1), (2, 0.6)):
+            found = list(simulated(gap, share, given.simulate, names, [task.family for task in asked]))
+            print(f"gap {gap} on {share:.0%} of tasks:", {name: found.count(name) for name in names if name in found})
+        return
     found, absent = read(read_tables(), given.rows)
     todo = list(plan(found))
     if given.plan:

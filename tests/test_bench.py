@@ -192,3 +192,9 @@ def test_statistics_of_the_decision(load):
     assert bench.interval(gaps, ["a", "b"]) == pytest.approx([1, 1])
     low, high = bench.interval(np.array([[0.0, 0.0], [2.0, 2.0]]), ["a", "b"])
     assert (low, high) == pytest.approx((0, 2))
+
+
+def test_the_rule_finds_a_large_gap_and_none_in_noise(load):
+    bench, names, families = load("defaults"), [f"setting {i}" for i in range(6)], list("aabcdefgg")
+    assert set(bench.simulated(3, 1, 2, names, families, draws=400)) == {"setting 4"}
+    assert set(bench.simulated(0, 1, 2, names, families, draws=400)) == {"setting 0"}
