@@ -285,5 +285,8 @@ def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     given = parser.parse_args(argv)
     if given.table is None:
         return print(_listed(tables))
-    names = list(JOBS[tables[given.table].command]().to_dict())
+    if (command := tables[given.table].command) not in JOBS:
+        parser.exit(1, f"{parser.prog}: {given.table}: its runs are made by hot_{command}, which this version does not have; "
+                       "choose another table\n")
+    names = list(JOBS[command]().to_dict())
     _guarded(parser, names, lambda: _reproduce(given.table, tables[given.table], given))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import get_args, get_origin
 
 from .config import Config, check_names, option, read_settings
-from .patches import ACTIVATIONS, PADDINGS, STEMS
+from .layer import ACTIVATIONS
+from .patches import PADDINGS, STEMS
 from .registry import Registry
 from .transformer import ATTENTIONS, FEED_FORWARDS, KERNELS, attends_jointly, attention_options
 

@@ -65,12 +65,20 @@ def slow_pooled(layer, project, norm, m, x, mask, i):
             pooled = f(tokens).sum(0) * factor
         else:
             pooled = f(tokens.sum(0) * factor)
-        if layer.qk_norm:
+        if layer.qk_act is not None:
+            pooled = slow_activation(layer.qk_act, pooled)
+        elif layer.qk_norm:
             pooled = pooled / (factor * count)    # by definition the norm stands in place of the factor
         rows.append(pooled)
         counts.append(len(inside))
     t = norm(heads_of(layer, torch.stack(rows)))
     return (t if layer.rotary is None else layer.rotary(t, m)), torch.tensor(counts) > 0
+
+
+def slow_activation(name, t):
+    "The nonlinearities from their formulas."
+    normal = (1 + torch.erf(t / 2 ** 0.5)) / 2
+    return {"relu": t * (t > 0), "gelu": t * normal, "silu": t / (1 + (-t).exp())}[name]
 
 
 def slow_share(layer, dtype):
@@ -95,6 +103,7 @@ def slow_kronecker(layer, x, mask, share=None):
         rows = []
         for m in range(k):
             q, _ = slow_pooled(layer, layer.to_q, layer.norm_q, m, x, mask, i)
+            q = q * layer.logit_scale[m].exp() if layer.temperature else q
             keys, keep = slow_pooled(layer, layer.to_k, layer.norm_k, m, x, mask, i)
             if m in layer.causal:
                 keep = keep & (torch.arange(len(keep)) <= i[m])

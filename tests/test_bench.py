@@ -91,3 +91,110 @@ def test_numbers_of_a_shape(load):
     assert found["logistic, 84 sums over slices"].shape == (2, 18)
     y, bench.DRAWS = torch.tensor([0, 0, 1, 1]).numpy(), 20
     assert (bench.bootstrap(y, [y, -y])[:5] == [1, 0]).all()
+
+
+def invented(folder, table, good, bench):
+    "Rows of classification for all runs of a table: noise, and a gain where the row is `good`; the best rate is 0.001."
+    import csv
+    import json
+    import random
+
+    from hot_nbdev.jobs import JOBS
+    draw = random.Random(0)
+    with (folder / "classify.csv").open("w", newline="") as f:
+        writer = csv.DictWriter(f, ["settings", "val_auc", "test_auc"])
+        writer.writeheader()
+        for _, row, settings in bench.cells({"defaults-volumes": table}):
+            for rate, seed in [(r, 100) for r in (3e-4, 1e-3, 3e-3)] + [(1e-3, s) for s in range(5)]:
+                numbers = JOBS["classify"].from_dict({**settings, "rate": rate, "seed": seed}).numbers()
+                value = 0.8 + 0.05 * (row in good) - 0.1 * (rate != 1e-3) + draw.gauss(0, 0.002)
+                writer.writerow({"settings": json.dumps(numbers), "val_auc": value, "test_auc": 1 - value})
+
+
+@pytest.fixture
+def settings_study(load, tmp_path):
+    pytest.importorskip("accelerate", reason='needs accelerate: pip install "hot_nbdev[train]"')
+    pytest.importorskip("scipy", reason='needs scipy: pip install "hot_nbdev[book]"')
+    from hot_nbdev.tables import read_tables
+    bench, tables = load("defaults"), read_tables()
+    table = tables["defaults-volumes"]
+    many = {name: f"{name.lower()}mnist3d" for name in ("Organ", "Nodule", "Fracture", "Adrenal", "Vessel", "Synapse")}
+    return bench, table.replace(data=many), tmp_path
+
+
+def decide(bench, table, folder):
+    found, absent = bench.read({"defaults-volumes": table}, folder)
+    names, families = list(table.rows), [task.family for task in found]
+    assert not absent and not list(bench.plan(found))
+    z = bench.standardized(found)
+    lines = bench.judged(z, names, families)
+    return lines, bench.adopted(z, names, families, lines)
+
+
+def test_the_simplest_of_the_good_settings_is_adopted(settings_study):
+    bench, table, folder = settings_study
+    invented(folder, table, ["norm", "norm, GELU"], bench)
+    lines, name = decide(bench, table, folder)
+    assert name == "norm"
+    by_name = {line["setting"]: line for line in lines}
+    assert by_name["norm"]["passes"] and by_name["norm, GELU"]["passes"] and not by_name["sum"]["passes"]
+    assert by_name["norm"]["mean rank"] <= 2 and by_name["norm"]["better on"] == 6
+    assert 0 < by_name["norm"]["low"] < by_name["norm"]["difference"] < by_name["norm"]["high"]
+
+
+def test_without_a_winner_nothing_changes(settings_study):
+    bench, table, folder = settings_study
+    invented(folder, table, [], bench)
+    lines, name = decide(bench, table, folder)
+    assert name == "mean" and not any(line.get("passes") for line in lines)
+
+
+def test_what_is_missing_is_planned_rates_first(settings_study):
+    bench, table, folder = settings_study
+    found, _ = bench.read({"defaults-volumes": table}, folder)
+    commands = list(bench.plan(found))
+    assert len(commands) == 6 * 3 and all("--seeds 100 --set rate=" in c for c in commands)
+    invented(folder, table, [], bench)
+    found, _ = bench.read({"defaults-volumes": table}, folder)
+    task = next(iter(found))
+    del found[task]["norm, GELU"][1e-3, 3]
+    assert list(bench.plan(found)) == [
+        f"hot_reproduce defaults-volumes --data {task.data} --row 'norm, GELU' --seeds 3 --set rate=0.001"]
+
+
+def test_a_run_that_was_lost_is_the_worst_and_not_planned_again(settings_study):
+    bench, table, folder = settings_study
+    invented(folder, table, ["sum"], bench)
+    lines = [f'"volumes, Organ",sum,0.001,{seed}\n' for seed in range(5)]
+    (folder / "lost.csv").write_text("task,setting,rate,seed\n" + "".join(lines))
+    by_name = {line["setting"]: line for line in decide(bench, table, folder)[0]}
+    assert by_name["sum"]["worst task"] < 0 and by_name["sum"]["better on"] == 5
+
+
+def test_the_ladder_of_rates_is_climbed_until_the_best_is_inside(load):
+    bench = load("defaults")
+    first = {(3e-4, 100): 1.0, (1e-3, 100): 2.0, (3e-3, 100): 3.0, (1e-3, 0): 9.0, (0.5, 100): 9.0}
+    assert bench.chosen({}) == (None, [3e-4, 1e-3, 3e-3], False)
+    assert bench.chosen(first) == (None, [1e-2], False)
+    assert bench.chosen({**first, (1e-2, 100): 2.5}) == (3e-3, [], False)
+    assert bench.chosen({**first, (1e-2, 100): 4.0, (3e-2, 100): 5.0}) == (3e-2, [], True)
+    assert bench.chosen({**first, (3e-3, 100): float("nan"), (1e-3, 100): 0.5}) == (None, [1e-4], False)
+
+
+def test_statistics_of_the_decision(load):
+    import numpy as np
+    bench = load("defaults")
+    assert bench.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
+    assert bench.weights(["a", "a", "b"]) == pytest.approx([0.25, 0.25, 0.5])
+    gaps, w = np.ones((2, 2)), np.array([0.5, 0.5])
+    assert bench.flip_test(gaps, w) == pytest.approx(2 / 16, abs=0.02)
+    assert bench.flip_test(gaps * [[1], [-1]], w) == 1
+    assert bench.interval(gaps, ["a", "b"]) == pytest.approx([1, 1])
+    low, high = bench.interval(np.array([[0.0, 0.0], [2.0, 2.0]]), ["a", "b"])
+    assert (low, high) == pytest.approx((0, 2))
+
+
+def test_the_rule_finds_a_large_gap_and_none_in_noise(load):
+    bench, names, families = load("defaults"), [f"setting {i}" for i in range(6)], list("aabcdefgg")
+    assert set(bench.simulated(3, 1, 2, names, families, draws=400)) == {"setting 4"}
+    assert set(bench.simulated(0, 1, 2, names, families, draws=400)) == {"setting 0"}

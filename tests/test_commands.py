@@ -637,6 +637,11 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
 
 
+def test_a_table_of_a_command_that_is_not_there_says_so(capsys, monkeypatch):
+    monkeypatch.delitem(commands.JOBS, "segment")
+    assert "chapter20-pines: its runs are made by hot_segment" in fails(capsys, hot_reproduce, "chapter20-pines")
+
+
 def test_the_tables_are_listed(capsys):
     hot_reproduce([])
     lines = capsys.readouterr().out.splitlines()

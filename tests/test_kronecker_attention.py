@@ -183,3 +183,122 @@ def test_presets_are_those_of_the_two_papers():
     one, two = KroneckerAttention.hot1(DIM, HEADS, 2), KroneckerAttention.hot2(DIM, HEADS, 2, "sum")
     assert (one.combine, one.pool, one.project, one.shared) == ("product", "sum", "before", True)
     assert (two.combine, two.pool, two.project, two.shared) == ("sum", "sum", "after", False)
+
+
+def with_settings(sizes, seed=0, **options):
+    "A layer in float64 whose learned numbers are not those it starts with, and an input."
+    torch.manual_seed(seed)
+    layer = KroneckerAttention(DIM, HEADS, len(sizes), **options).double()
+    with torch.no_grad():
+        for p in (p for p in layer.parameters() if p.ndim == 1):
+            p.add_(0.5 * torch.randn_like(p))
+    return layer, 0.5 * torch.randn(*sizes, DIM, dtype=F64)
+
+
+SETTINGS = [dict(temperature=True), dict(qk_gain=3.0), *(dict(qk_act=act) for act in ("relu", "gelu", "silu")),
+            dict(temperature=True, qk_gain=0.5, qk_act="gelu")]
+
+
+@pytest.mark.parametrize("more", SETTINGS, ids=str)
+@pytest.mark.parametrize("pool", ["mean", "rsqrt", "sum"])
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_settings_of_the_scores_are_those_of_the_slow_loop(more, pool, qk_norm):
+    others = (dict(), dict(combine="sum", shared=False), dict(causal=(0,)), dict(kernel=lambda t: t.square() + 0.1))
+    for other in others:
+        layer, x = with_settings((3, 2, 2), pool=pool, qk_norm=qk_norm, **more, **other)
+        for mask in (torch.ones(3, 2, 2, dtype=torch.bool), random_mask(3, 2, 2)):
+            want = slow_kronecker(layer, x * mask[..., None], mask)
+            assert_close(layer.dense_map(x, mask), want, rtol=1e-9, atol=1e-12)
+
+
+def test_a_nonlinearity_after_the_bias_was_added_to_the_pooled():
+    layer, x = with_settings((3, 4), pool="sum", project="after", qk_act="gelu", qk_norm=True)
+    want = slow_kronecker(layer, x, torch.ones(3, 4, dtype=torch.bool))
+    assert_close(layer.dense_map(x), want, rtol=1e-9, atol=1e-12)
+
+
+def test_a_nonlinearity_tells_poolings_apart_in_spite_of_the_norm():
+    mean, total = (with_settings((3, 4), pool=pool, qk_norm=True, qk_act="gelu") for pool in ("mean", "rsqrt"))
+    assert (mean[0].dense_map(mean[1]) - total[0].dense_map(mean[1])).abs().max() > 1e-3
+
+
+def test_parameters_are_made_only_where_a_setting_is_on():
+    plain = set(KroneckerAttention(DIM, HEADS, 3).state_dict())
+    assert plain == {f"{name}.{what}" for name in ("to_q", "to_k", "to_v", "to_out") for what in ("weight", "bias")}
+    for more in (dict(qk_gain=2.0), dict(qk_act="gelu")):
+        assert set(KroneckerAttention(DIM, HEADS, 3, **more).state_dict()) == plain
+    warm = KroneckerAttention(DIM, HEADS, 3, temperature=True)
+    assert set(warm.state_dict()) - plain == {"logit_scale"} and warm.logit_scale.shape == (3,)
+    assert warm.cost((2, 2, 2)).parameters == KroneckerAttention(DIM, HEADS, 3).cost((2, 2, 2)).parameters + 3
+
+
+@pytest.mark.parametrize("options", [{}, dict(shared=False), dict(qk_norm=True), dict(bias=False)], ids=str)
+def test_settings_that_are_off_change_no_bit_and_draw_no_number(options):
+    "The weights are those that linear layers of the same sequence get, and an added temperature starts with no effect."
+    torch.manual_seed(3)
+    layer, after = KroneckerAttention(DIM, HEADS, 2, **options), torch.rand(1)
+    torch.manual_seed(3)
+    drawn = [torch.nn.Linear(DIM, DIM, options.get("bias", True)).weight for _ in range(4)]
+    if "shared" in options:
+        drawn[:2] = [torch.nn.Linear(DIM, DIM).weight for _ in range(4)]
+    own = [p for name, p in layer.named_parameters() if p.ndim == 2]
+    order = drawn if "shared" not in options else [*drawn[:4], *drawn[4:]]
+    assert torch.equal(torch.rand(1), after)
+    assert {w.sum().item() for w in own} == {w.sum().item() for w in order}
+    x, torch_state = torch.randn(2, 3, 4, DIM), layer.state_dict()
+    warm = KroneckerAttention(DIM, HEADS, 2, temperature=True, **options)
+    warm.load_state_dict({**torch_state, "logit_scale": torch.zeros(2)})
+    assert torch.equal(warm(x), layer(x))
+
+
+def test_the_gain_multiplies_matrices_of_queries_and_keys_alone():
+    for shared in (True, False):
+        torch.manual_seed(0)
+        one = KroneckerAttention(DIM, HEADS, 2, shared=shared)
+        torch.manual_seed(0)
+        four = KroneckerAttention(DIM, HEADS, 2, shared=shared, qk_gain=4)
+        for (name, p), q in zip(one.named_parameters(), four.parameters(), strict=True):
+            assert torch.equal(q, 4 * p if name.startswith(("to_q", "to_k")) and p.ndim == 2 else p)
+
+
+def test_the_temperature_is_learned_and_does_not_decay():
+    from hot_nbdev.training import decay_groups
+    layer = KroneckerAttention(DIM, HEADS, 2, temperature=True, pool="rsqrt")
+    layer(torch.randn(2, 3, 4, DIM)).square().sum().backward()
+    assert layer.logit_scale.grad.abs().min() > 0
+    assert any(p is layer.logit_scale for p in decay_groups(layer, 0.1)[1]["params"])
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(qk_act="tanh"), "qk_act is 'tanh'; choose one of"),
+    (dict(qk_gain=0), "qk_gain is 0, but must be a number above 0"),
+    (dict(qk_gain=float("nan")), "qk_gain is nan"), (dict(qk_gain=True), "qk_gain is True"),
+    (dict(qk_gain="2"), "qk_gain is '2'"), (dict(qk_gain=float("inf")), "qk_gain is inf")])
+def test_a_wrong_setting_of_the_scores_is_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        KroneckerAttention(DIM, HEADS, 2, **options)
+
+
+def test_new_settings_compile_and_export_and_train_in_half_precision():
+    options = dict(temperature=True, qk_gain=2.0, qk_act="gelu", qk_norm=True, pool="rsqrt")
+    layer, x = KroneckerAttention(DIM, HEADS, 2, **options).eval(), torch.randn(3, 4, 5, DIM)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},)).module()
+        assert_close(torch.compile(layer, backend="eager", fullgraph=True)(x), layer(x))
+    assert_close(program(x[:2]), layer(x[:2]))
+    half = KroneckerAttention(DIM, HEADS, 2, **options, dtype=torch.bfloat16)
+    assert half(x.bfloat16()).dtype == torch.bfloat16 and half(x.bfloat16()).isfinite().all()
+    assert "temperature=True, qk_gain=2.0, qk_act='gelu'" in repr(layer)
+
+
+def test_the_code_released_with_the_second_paper_is_a_preset_with_two_settings():
+    "Project, sum, LayerNorm: the same up to its epsilon, which a large input hides."
+    torch.manual_seed(0)
+    layer = KroneckerAttention.hot2(DIM, HEADS, 2, qk_norm=True, project="before").double()
+    assert (layer.pool, layer.project, layer.shared, layer.qk_norm) == ("sum", "before", False, True)
+    x = 100 * torch.randn(3, 4, DIM, dtype=F64)
+    for m, S in enumerate(layer.maps(x)):
+        q, k = (norm(f[m](x).sum(1 - m).unflatten(-1, (HEADS, -1))).transpose(0, 1)
+                for f, norm in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
+        assert_close(S, (q @ k.mT / (DIM // HEADS) ** 0.5).softmax(-1), rtol=0, atol=1e-6)

@@ -17,6 +17,8 @@ TABLES = read_tables()
 @pytest.mark.parametrize("name", TABLES)
 def test_every_run_of_every_table_has_settings_and_a_model(name):
     table = TABLES[name]
+    if table.command not in JOBS:
+        pytest.skip(f"{name}: hot_{table.command} is not a command of this version")
     for _, settings in planned(name, table):
         job = JOBS[table.command].from_dict(settings)
         scene = (16, 16) if len(job.patch) == 1 else (5, 16, 16)

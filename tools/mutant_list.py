@@ -22,6 +22,8 @@ COSTS = "test_cost_layers.py::test_a_layer_knows_its_cost"
 KRONECKER_COSTS = "test_cost.py::test_kronecker_multiply_adds_are_exact_and_memory_is_near"
 NO_MAP = "test_axial.py::test_a_kernel_without_its_map_agrees_with_the_map"
 SHARE = "test_kronecker_attention.py::test_the_share_is_that_of_the_definition"
+GAIN = "test_kronecker_attention.py::test_the_gain_multiplies_matrices_of_queries_and_keys_alone"
+SCORES = "test_kronecker_attention.py::test_settings_of_the_scores_are_those_of_the_slow_loop"
 TWIN = "test_ndlinear.py::test_result_and_gradients_are_those_of_the_dense_twin"
 PRODUCT = "test_tensor.py::test_mode_product_gives_each_element_of_the_batch_its_matrix"
 PUBLISHED = "test_data.py::test_published_splits"
@@ -41,7 +43,7 @@ POOLING = [
      "test_pooling.py::test_half_precision_is_summed_in_float32"),
     ("pooling", "reshape(shape).to(more)", "reshape(shape).to(x.dtype)",
      "test_pooling.py::test_sums_are_float32_at_least"),
-    ("kronecker_attention", "None if layer.qk_norm else factors)", "factors)", slow("sum pooling, qk_norm")),
+    ("kronecker_attention", "factors if act or not layer.qk_norm else None", "factors", slow("sum pooling, qk_norm")),
 ]
 MASKS = [
     ("layer", "return x.masked_fill(~mask[..., None], 0.0), mask", "return x, mask",
@@ -155,9 +157,15 @@ BIASES = [
      "test_ndlinear.py::test_effective_dimension_is_the_rank_of_the_jacobian"),
     ("ndlinear", "(D[k] if layer.bias == \"mode\" else prod(D)) ** -0.5", "D[k] ** -0.5",
      "test_ndlinear.py::test_start_keeps_the_variance"),
-    ("kronecker_attention", "(1 - 1 / f) * layer.bias", "(1 - f) * layer.bias", slow("rsqrt after, shared")),
-    ("kronecker_attention", "project = \"after\" if pool", "project = \"before\" if pool",
+    ("pooling", "(1 - 1 / f) * layer.bias", "(1 - f) * layer.bias", slow("rsqrt after, shared")),
+    ("kronecker_attention", "(\"after\" if pool", "(\"before\" if pool",
      "test_kronecker_attention.py::test_presets_are_those_of_the_two_papers"),
+    ("layer", "m.weight.mul_(gain)", "m.weight.add_(0)", GAIN),
+    ("layer", "for m in linear if gain", "for m in linear[1:] if gain", GAIN),
+    ("kronecker_attention", "q * scale.exp() for", "q * scale for", SCORES),
+    ("kronecker_attention", "both[0] = [q * scale", "both[1] = [q / scale", SCORES),
+    ("pooling", "ACTIVATIONS[act](t.to(more) * f)", "ACTIVATIONS[act](t.to(more))", SCORES),
+    ("pooling", ".to(t.dtype), 1\n", ".to(t.dtype), f\n", SCORES),
 ]
 MODES = [
     ("tensor", "d, *before, *after).movedim(batch, mode)", "d, *before, *after).movedim(batch, -1)", PRODUCT),
