@@ -25,6 +25,7 @@ from .model_config import FORMER_NAMES, ClassifierConfig, ForecasterConfig, Mode
 from .models import make_model
 from .paired import add_rows, scores_name
 from .predict import Inputs
+from .registry import Registry
 from .results import check_results, code_begun_with, code_of, row
 from .runs import content
 from .scenes import SCENES
@@ -338,7 +339,10 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
         return flip_scenes if self.flips else None
 
 
-JOBS = {job.kind: job for job in (ForecastJob, ClassifyJob, SegmentJob)}
+JOBS = Registry("job")      # name of the command, without hot_ -> its settings
+for _job in (ForecastJob, ClassifyJob, SegmentJob):
+    JOBS[_job.kind] = _job
+JOBS["motion"] = "hot_nbdev.motion:MotionJob"
 
 # %% ../nbs/jobs.ipynb #9d301a26
 def describe(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .config import option
-from .jobs import DECIDED, JOBS, Job, Places, Training, fields_of
+from .jobs import DECIDED, Job, Places, Training, fields_of
 from .model_config import SegmenterConfig
 from .moved import KINDS, motion_data
 from .scenes import SCENES
@@ -56,6 +56,3 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
 
     def augmentation(self, parts) -> Callable | None:
         return parts.train.fresh
-
-
-JOBS[MotionJob.kind] = MotionJob

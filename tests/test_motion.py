@@ -1,0 +1,105 @@
+"""Runs on what moves: from the command to the row, the saved model and the next frame of a file."""
+import json
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
+from hot_nbdev.commands import hot_motion, hot_predict, hot_reproduce  # noqa: E402
+from hot_nbdev.jobs import JOBS, build, config_for, run_name  # noqa: E402
+from hot_nbdev.models import load_model  # noqa: E402
+from hot_nbdev.motion import MotionJob  # noqa: E402
+from hot_nbdev.paired import read_scores  # noqa: E402
+from hot_nbdev.results import read_rows  # noqa: E402
+from hot_nbdev.tables import planned, read_tables  # noqa: E402
+from hot_nbdev.tasks import Fields  # noqa: E402
+
+TINY = ["--data", "white", "--size", "8", "8", "--dim", "8", "--heads", "2", "--samples", "64", "--epochs", "2", "--cpu",
+        "--no-progress"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def fails(capsys, command, *words):
+    with pytest.raises(SystemExit) as end:
+        command([str(w) for w in words])
+    assert end.value.code
+    return capsys.readouterr().err
+
+
+def test_a_run_leaves_a_row_scores_and_a_model_that_predicts(here, capsys):
+    hot_motion([*TINY, "--attention-options", "qk_norm=true", "--out", "run"])
+    line, = read_rows("results/motion.csv")
+    assert line["data"] == "white" and line["attention"] == "product" and 0.5 < float(line["test_nmse"]) < 1.5
+    squares = read_scores(line, "results")["square"]
+    assert len(squares) == 512 and abs(squares.mean() - float(line["test_mse"])) < 1e-5
+    frames = np.random.default_rng(0).normal(3, 2, (5, 2, 8, 8)).astype(np.float32)
+    np.save("frames.npy", frames)
+    hot_predict(["run", "frames.npy"])
+    told = np.load("frames-next.npy")
+    one = torch.from_numpy(frames[1]).movedim(0, -1)
+    std, mean = torch.std_mean(one, correction=0)
+    with torch.no_grad():
+        want = load_model("run")((one - mean) / std)[..., 0] * std + mean
+    assert told.shape == (5, 8, 8) and np.allclose(told[1], want, atol=1e-4)
+    np.save("wrong.npy", frames[:, :1])
+    assert "should hold 2 frames of 8 × 8 numbers" in fails(capsys, hot_predict, "run", "wrong.npy")
+
+
+def test_the_same_command_adds_no_row_and_a_seed_makes_another_run(here):
+    hot_motion(TINY)
+    first, = read_rows("results/motion.csv")
+    hot_motion(TINY)
+    assert len(read_rows("results/motion.csv")) == 1
+    hot_motion([*TINY, "--results", "again", "--out", "again/run"])
+    again, = read_rows("again/motion.csv")
+    assert again["test_mse"] == first["test_mse"]                    # to the last digit
+    job = MotionJob(data="white", size=(8, 8))
+    assert run_name(job, job.parts()) != run_name(job.replace(seed=1), job.replace(seed=1).parts())
+
+
+@pytest.mark.parametrize("words, channels", [
+    (["--move", "align", "--stem", "linear"], 3), (["--model", "dilated", "--model-option", "width=4"], 2),
+    (["--model", "fourier", "--model-option", "width=2"], 2), (["--attention", "axial-token"], 2), (["--attention", "none"], 2)])
+def test_moves_and_rivals_train(here, words, channels):
+    ours = TINY if "--model" not in words else [w for w in TINY if w not in ("--dim", "--heads")]
+    ours = ours if ours is TINY else ["--data", "white", "--size", "8", "8", "--samples", "64", "--epochs", "1", "--cpu"]
+    hot_motion([*ours, *words, "--out", "run"])
+    assert load_model("run").config.in_channels == channels and np.isfinite(float(read_rows("results/motion.csv")[0]["test_nmse"]))
+
+
+def test_a_film_of_ones_own(here, capsys):
+    np.save("film.npy", np.random.default_rng(0).normal(size=(20, 20, 20)))
+    hot_motion([w if w != "white" else "film.npy" for w in TINY])
+    assert read_rows("results/motion.csv")[0]["data"] == "film"
+    assert json.loads(read_rows("results/motion.csv")[0]["model"])["stem_padding"] == "zeros"        # no torus
+    assert "smaller reach" in fails(capsys, hot_motion, *[w if w != "white" else "film.npy" for w in TINY], "--reach", 9, 9)
+
+
+def test_settings_of_the_job():
+    job = MotionJob.from_dict({"data": "smooth", "size": [16, 12]})
+    parts = job.replace(samples=4).parts()
+    model, x = build(job, parts)
+    assert x.shape == (1, 16, 12, 2) and model(x).shape == (1, 16, 12, 1)
+    assert isinstance(job.task(parts), Fields) and JOBS["motion"] is MotionJob
+    assert config_for(job, (16, 12), 2).stem_padding == "circular"
+    x, y = parts.train[torch.arange(4)]
+    assert not torch.equal(job.augmentation(parts)(x, y)[0], x)      # endless data
+    with pytest.raises(ValueError, match="choose one of hot, dilated, fourier, unet"):
+        MotionJob(data="white", model="resnet")
+
+
+def test_every_table_of_motion_plans_runs_that_can_be_made(capsys):
+    tables = {name: t for name, t in read_tables().items() if t.command == "motion"}
+    assert tables
+    for name, table in tables.items():
+        for title, settings in planned(name, table):
+            job = MotionJob.from_dict(settings)
+            assert config_for(job, job.size, 3 if job.move == "align" else 2).classes == 1, title
+    hot_reproduce([next(iter(tables)), "--dry-run", "--seeds", "0"])
+    assert "white" in capsys.readouterr().out.lower()
