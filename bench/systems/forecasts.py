@@ -36,10 +36,10 @@ def recurrent_models(width=32):
     return make | {
         "last": lambda: recurrent(dense, width, 1),
         "dense-equal": nearest([lambda w=w: recurrent(dense, w, 1) for w in range(1, 65)], target),
-        "low-rank": nearest([lambda w=w, r=r: recurrent(low_rank(r), w) for w in range(4, width + 1)
-                             for r in range(1, 9)], target),
-        "kron": nearest([lambda w=w, r=r: recurrent(_kron_head(r, w), w) for w in range(8, width + 1, 4)
-                         for r in (2, 3, 4, 6, 8)], target)}
+        "low-rank": nearest([lambda w=w: recurrent(low_rank(max(1, w // 8)), w) for w in range(4, width + 1)], target),
+        "kron": nearest([lambda: recurrent(_kron_head(1, 8), 8)], target,
+                        [[lambda w=w, r=r: recurrent(_kron_head(r, w), w) for w in range(8, width + 1, 2)]
+                         for r in (2, 3, 4)])}
 
 
 def _kron_head(terms, width):

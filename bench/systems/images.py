@@ -41,11 +41,12 @@ def cnn_models(*sizes):
     build = _BUILDERS.setdefault(sizes, lambda linear, width: CNN(linear, width, 32, *sizes))
     make = {kind: plan(build, kind, 256) for kind in ("dense", "nd", "tcl", "kron", "tt")}
     if ("narrow", sizes) not in _BUILDERS:
-        pairs, target = [(c, w) for c in range(2, 33) for w in range(2 * c, 4 * c + 1)], size(make["nd"])
-        _BUILDERS["narrow", sizes] = {
-            "dense-equal": nearest([lambda c=c, w=w: CNN(dense, w, c, *sizes) for c, w in pairs], target),
-            "low-rank": nearest([lambda c=c, w=w: CNN(low_rank(max(1, w // 4)), w, c, *sizes) for c, w in pairs],
-                                target)}
+        def narrow(linear):
+            rows = [[lambda c=c, w=w: CNN(linear(w), w, c, *sizes) for w in range(2 * c, 4 * c + 1)]
+                    for c in range(2, 33)]
+            return min((nearest(row, size(make["nd"])) for row in rows), key=lambda f: abs(size(f) - size(make["nd"])))
+        _BUILDERS["narrow", sizes] = {"dense-equal": narrow(lambda w: dense),
+                                      "low-rank": narrow(lambda w: low_rank(max(1, w // 4)))}
     return make | _BUILDERS["narrow", sizes]
 
 
@@ -172,7 +173,10 @@ def sample(model, n, seed, steps=50):
     return x
 
 
-def diffusion_task(data, seed, drawn=500):
+DRAWN = 500         # images for the Fréchet distance
+
+
+def diffusion_task(data, seed):
     "Noise and times of training are those of the seed; those of validation and test are the same for all models."
     found, sha = sources.slices(data)
     parts = tuple((2 * x.flatten(0, 1) - 1,) for x, _ in found.values())
@@ -187,7 +191,7 @@ def diffusion_task(data, seed, drawn=500):
         return F.mse_loss(in_parts(model, x, t), noise).item()
 
     def report(model, x):
-        made, real = (F.avg_pool2d(z[:, None], 4).flatten(1) for z in (sample(model, drawn, seed), x))
+        made, real = (F.avg_pool2d(z[:, None], 4).flatten(1) for z in (sample(model, DRAWN, seed), x))
         return fixed(model, x), frechet(made, real)
     return Task(models(denoiser, 256), parts, loss, fixed, report, sha)
 

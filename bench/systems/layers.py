@@ -14,6 +14,7 @@ kron         a sum of Kronecker products of one factor more, full width, their n
 tcl          NdLinear without biases
 tt           a tensor train with the modes of nd, full width, its bond found in the same way
 """
+from bisect import bisect_left
 from functools import cache
 from math import prod
 
@@ -112,11 +113,18 @@ def size(make):
 
 
 def nearest(makers, target, more=()):
-    "The first of the models whose number of parameters is nearest to a target; `more` are tried if it is 3 % off."
+    """The first of the models whose number of parameters is nearest to a target.
+
+    `makers` is in ascending order of that number. `more`, lists in ascending order too, are tried if it is 3 % off.
+    """
     def far(make):
         return abs(size(make) - target)
-    best = min(makers, key=far)
-    return min([best, *more], key=far) if far(best) > 0.03 * target else best
+
+    def best(row):
+        at = bisect_left(row, target, key=size)
+        return min(row[max(at - 1, 0):at + 1] or row[-1:], key=far)
+    found = best(makers)
+    return min([found, *map(best, more)], key=far) if far(found) > 0.03 * target else found
 
 
 @cache
@@ -130,11 +138,11 @@ def plan(build, kind, width):
         makers = [lambda w=w: build(dense, w) for w in range(1, width + 1)]
     elif kind == "low-rank":
         makers = [lambda w=w: build(low_rank(max(1, w // 4)), w) for w in range(1, width + 1)]
-        more = [lambda w=w: build(low_rank(max(1, w // 3)), w) for w in range(1, width + 1)]
+        more = [[lambda w=w: build(low_rank(max(1, w // 3)), w) for w in range(1, width + 1)]]
     elif kind in ("kron", "tt"):
         make = {"kron": kron, "tt": tt}[kind]
         makers = [lambda r=r: build(make(r), width) for r in range(1, 25)]
-        more = [lambda r=r, w=w: build(make(r), width * w // 16) for w in (15, 14, 12, 10) for r in range(1, 25)]
+        more = [[lambda r=r, w=w: build(make(r), width * w // 16) for r in range(1, 25)] for w in (15, 14, 12, 10)]
     else:
         raise ValueError(f"plan: kind is {kind!r}; choose dense, nd, tcl, dense-equal, low-rank, kron or tt")
     return nearest(makers, target, more)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-CLIP, DECAY, WARM, PATIENCE, DROPS, FACTOR = 1.0, 0.01, 20, 5, 2, 0.2
+CLIP, DECAY, WARM, PATIENCE, DROPS, FACTOR, LEAST = 1.0, 0.01, 20, 5, 2, 0.2, 1e-4
 
 
 @dataclass
@@ -67,12 +67,13 @@ def _step(task, model, optimizer, batch):
 def until_it_turns(task, model, rate, seed, cap, batch):
     """Train until validation turns for good.
 
-    The rate rises over WARM steps and stays. When validation has not improved for PATIENCE epochs, training
-    goes back to the best weights and on with FACTOR times the rate; after DROPS such drops it ends. `cap` bounds
-    the epochs, and a run that ends there says so.
+    The rate rises over WARM steps and stays. When validation has not improved for PATIENCE epochs, by more than a
+    thousandth of itself and LEAST (else an error that falls towards zero would keep it going), training goes back
+    to the best weights and on with FACTOR times the rate; after DROPS such drops it ends. `cap` bounds the epochs,
+    and a run that ends there says so.
     """
     g, optimizer, start = torch.Generator().manual_seed(seed), _optimizer(model, rate), time.process_time()
-    best, best_epoch, state = math.inf, 0, copy.deepcopy(model.state_dict())
+    best, mark, best_epoch, state = math.inf, math.inf, 0, copy.deepcopy(model.state_dict())
     steps = since = drops = 0
     stopped, level = "cap", rate
     for epoch in range(1, cap + 1):
@@ -83,10 +84,10 @@ def until_it_turns(task, model, rate, seed, cap, batch):
             if not _step(task, model, optimizer, part):
                 return Run(math.inf, epoch, epoch, steps, "diverged", time.process_time() - start, model)
         now = validate(task, model)
+        since = 0 if now < mark else since + 1
+        mark = min(mark, now - 1e-3 * abs(now) - LEAST) if since == 0 else mark
         if now < best:
-            best, best_epoch, since, state = now, epoch, 0, copy.deepcopy(model.state_dict())
-        else:
-            since += 1
+            best, best_epoch, state = now, epoch, copy.deepcopy(model.state_dict())
         if since == PATIENCE:
             if drops == DROPS:
                 stopped = "turned"

@@ -1,6 +1,7 @@
 """What the rows say: NdLinear against each rival, paired by seed."""
 from statistics import mean, stdev
 
+from scipy.stats import binomtest
 from scipy.stats import t as student
 
 PAIRS = {       # which model is compared with which, beside `nd` with every other one of its system
@@ -59,6 +60,19 @@ def comparisons(rows, systems, study="main"):
     return found
 
 
+def overall(found):
+    """For each pair of models, on how many data the first is ahead in the mean, with the p of a sign test.
+
+    Data on which the means are equal are left out, and the p-values are corrected over the pairs.
+    """
+    pairs = {}
+    for c in found:
+        if c["better"] is not None:
+            pairs.setdefault((c["ours"], c["theirs"]), []).append(c["better"])
+    ps = holm([binomtest(sum(ahead), len(ahead)).pvalue for ahead in pairs.values()])
+    return [(*pair, sum(ahead), len(ahead), p) for (pair, ahead), p in zip(pairs.items(), ps, strict=True)]
+
+
 def edges(rows):
     "Searches whose best rate has no worse neighbour on one side."
     searched = {}
@@ -73,10 +87,13 @@ def edges(rows):
 def summary(rows, systems):
     "Lines of text: each comparison, then what would weaken it."
     for study in ("main", "time"):
-        for c in comparisons(rows, systems, study):
+        found = comparisons(rows, systems, study)
+        for c in found:
             word = "level" if c["corrected"] >= 0.05 else "better" if c["better"] else "worse"
             yield (f"{study} {c['system']} ({c['data']}): {c['ours']} - {c['theirs']} = {c['difference']:+.4g} over "
                    f"{c['seeds']} seeds, t = {c['t']:.2f}, p = {c['p']:.3g}, corrected {c['corrected']:.3g}: {word}")
+        for ours, theirs, ahead, n, p in overall(found):
+            yield f"{study} {ours} against {theirs}: ahead on {ahead} of {n} data, sign test corrected {p:.3g}"
     for key in edges(rows):
         yield "best rate at an edge: " + ", ".join(key)
     shas = {}

@@ -45,4 +45,4 @@ def task(data, seed):
     return Task(models(builder(x.shape[2], x.shape[1], classes), 128), parts, entropy, entropy_of_all, report, sha)
 
 
-SYSTEMS = [System("waves", ("JapaneseVowels", "BasicMotions"), task, "macro F1", "accuracy", True, cap=200, batch=32)]
+SYSTEMS = [System("waves", ("JapaneseVowels", "BasicMotions"), task, "macro F1", "accuracy", True, cap=120, batch=32)]
