@@ -20,10 +20,11 @@ import sys
 import time
 from functools import lru_cache
 from itertools import product
-from math import prod
+from math import log, prod
 from pathlib import Path
 
 import torch
+from paired import table
 from rates import choose
 from torch import nn
 
@@ -177,14 +178,28 @@ def following(plan, rows):
     return [] if tuple(map(str, run)) in keys else [run]
 
 
+def summary(rows):
+    "Lines of text: differences of the logarithm of the test error, paired by seed."
+    scores = {}
+    for r in rows:
+        if r["study"] != "rate":
+            place = tuple(r[k] for k in ("study", "separable", "entangled", "alpha", "samples"))
+            scores.setdefault(place, {}).setdefault(r["model"], {})[int(r["seed"])] = log(float(r["test_mse"]))
+    return table(scores, [("nd 16x16", "dense 256"), ("nd 16x16", "dense 2")])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--study", nargs="*", default=STUDIES, choices=STUDIES)
     parser.add_argument("--quick", action="store_true", help="one epoch, few runs, nothing written")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "dial_a_bias_equal.csv")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
+    parser.add_argument("--summary", action="store_true", help="print comparisons from the rows; nothing is run")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.summary:
+        print("\n".join(summary(read_rows(args.out))))
+        return
     if args.quick:
         print(",".join(HEAD))
         for plan in todo(args.study)[::29]:

@@ -39,7 +39,7 @@ HEAD = [*KEY, "parameters", "metric", "validation", "test", "also", "also_test",
 
 def code_hash():
     "sha256 of this script, its parts and the library's layer, 12 digits."
-    parts = [HERE / "rates.py", *sorted((HERE / "systems").glob("*.py"))]
+    parts = [HERE / "paired.py", HERE / "rates.py", *sorted((HERE / "systems").glob("*.py"))]
     files = [Path(__file__), *parts, Path(hot_nbdev.ndlinear.__file__)]
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
 

@@ -23,6 +23,7 @@ from itertools import product
 from pathlib import Path
 
 import torch
+from paired import table
 from rates import choose
 from torch import nn
 
@@ -115,13 +116,28 @@ def following(plan, rows):
     return [] if tuple(map(str, run)) in keys else [run]
 
 
+def summary(rows):
+    "Lines of text: differences of the logarithm of the test error, then of the entropy, paired by seed."
+    for what, value in (("test_mse", math.log), ("entropy", float)):
+        scores = {}
+        for r in rows:
+            if int(r["seed"]) not in RATE_SEEDS:
+                place = scores.setdefault((what, "width", r["width"], "s", r["s"]), {})
+                place.setdefault(r["model"], {})[int(r["seed"])] = value(float(r[what]))
+        yield from table(scores, [("mode", "dense"), ("mode", "full"), ("mode", "none")])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two epochs, one seed, nothing written")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "radius_bump_searched.csv")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
+    parser.add_argument("--summary", action="store_true", help="print comparisons from the rows; nothing is run")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.summary:
+        print("\n".join(summary(read_rows(args.out))))
+        return
     if args.quick:
         print(",".join(HEAD))
         for plan in (plan for plan in todo() if plan[3] == 0):

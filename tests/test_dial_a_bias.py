@@ -83,6 +83,26 @@ def test_a_search_comes_before_its_run(name):
     assert {run[-1] for run in script.following(plan, found)} == {0.003}
 
 
+def test_summaries_are_paired_by_seed():
+    from math import log
+
+    from scipy import stats
+    dial, bump = load("dial_a_bias"), load("radius_bump")
+    ours, theirs = [0.1, 0.2, 0.15], [0.3, 0.5, 0.2]
+    p = stats.ttest_rel([log(v) for v in ours], [log(v) for v in theirs]).pvalue
+    where = dict(study="dial", separable="means", entangled="hadamard", alpha="0.0", samples="10000")
+    found = [where | dict(model=m, seed=str(s), test_mse=str(v))
+             for m, values in (("nd 16x16", ours), ("dense 256", theirs)) for s, v in enumerate(values)]
+    found.append(found[-1] | dict(study="rate", seed="99", test_mse="7"))
+    (line,) = dial.summary(found)
+    assert line.startswith("dial means hadamard 0.0 10000: nd 16x16 - dense 256 = -0.767")
+    assert line.endswith(f"corrected {p:.3g}")
+    found = [dict(model=m, width="32", s="0.2", seed=str(s), test_mse=str(v), entropy=str(1 + v))
+             for m, values in (("mode", ours), ("dense", theirs)) for s, v in enumerate(values)]
+    lines = list(bump.summary(found))
+    assert len(lines) == 2 and f"corrected {p:.3g}" in lines[0] and lines[1].startswith("entropy width 32 s 0.2")
+
+
 def test_the_entropy_of_known_matrices():
     entropy = load("radius_bump").entropy
     torch.testing.assert_close(entropy(torch.eye(5)), torch.tensor(5.0).log().item())

@@ -19,7 +19,7 @@ SYSTEMS = ["language", "adapters", "rnn", "transformer", "waves", "table", "tabl
 
 @pytest.fixture(scope="module")
 def bench():
-    "The script as a module; bench/ is searched only while it is read."
+    "The script as a module; bench/ is searched only while these tests run."
     pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCH))
@@ -341,7 +341,9 @@ def test_verdicts_are_paired_and_corrected(bench):
     rows = [dict(study="main", system="table", data="wine", data_sha="x", model=m, seed=str(s), rate="0.01",
                  test=str(v), validation="1", stopped="turned", code="c")
             for m, values in (("nd", a), ("dense", b)) for s, v in enumerate(values)]
-    rows += [dict(rows[0], study="rate", rate=str(r), validation=str(v)) for r, v in ((1e-3, 1.0), (3e-3, 0.5))]
+    rows.insert(0, dict(rows[0], data_sha="an earlier state", test="100"))
+    rows += [dict(rows[-1], model="nd", study="rate", rate=str(r), validation=str(v))
+             for r, v in ((1e-3, 1.0), (3e-3, 0.5))]
     (found,) = verdicts.comparisons(rows, bench.SYSTEMS)
     assert found["ours"] == "nd" and found["better"] and found["p"] == pytest.approx(p)
     text = "\n".join(verdicts.summary(rows, bench.SYSTEMS))

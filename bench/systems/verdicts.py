@@ -1,8 +1,6 @@
 """What the rows say: NdLinear against each rival, paired by seed."""
-from statistics import mean, stdev
-
+from paired import holm, paired
 from scipy.stats import binomtest
-from scipy.stats import t as student
 
 PAIRS = {       # which model is compared with which, beside `nd` with every other one of its system
     "adapters": [(f"ndlora-{n}", f"lora-{n}") for n in (1, 2, 4)] + [("ndlora-1", "full"), ("ndlora-2", "krona"),
@@ -13,30 +11,11 @@ FIRST = [("nd", "dense"), ("nd", "dense-equal"), ("nd", "low-rank"), ("nd", "kro
          ("nd-large", "dense"), ("nd", "last"), ("nd", "linear")]
 
 
-def paired(ours, theirs):
-    "Mean difference, its t and its two-sided p; all differences equal gives p = 1 at zero and 0 elsewhere."
-    d = [a - b for a, b in zip(ours, theirs, strict=True)]
-    m, s = mean(d), stdev(d)
-    if not s:
-        return m, 0.0 if m == 0 else float("inf"), 1.0 if m == 0 else 0.0
-    t = m / (s / len(d) ** 0.5)
-    return m, t, 2 * student.sf(abs(t), len(d) - 1)
-
-
-def holm(ps):
-    "p-values after Holm's correction, in the order in which they came."
-    at, found, worst = sorted(range(len(ps)), key=lambda i: ps[i]), [0.0] * len(ps), 0.0
-    for rank, i in enumerate(at):
-        worst = max(worst, min(1.0, (len(ps) - rank) * ps[i]))
-        found[i] = worst
-    return found
-
-
 def tests(rows, study):
-    "(data, model) -> seed -> test, of one system."
-    found = {}
+    "(data, model) -> seed -> test, of one system; of several states of the data the last one counts."
+    found, last = {}, {r["data"]: r["data_sha"] for r in rows}
     for r in rows:
-        if r["study"] == study and r["test"]:
+        if r["study"] == study and r["test"] and r["data_sha"] == last[r["data"]]:
             found.setdefault((r["data"], r["model"]), {})[r["seed"]] = float(r["test"])
     return found
 
