@@ -125,7 +125,7 @@ def test_rivals_are_of_equal_size(bench, quick, name):
         quick.prepare(system, data, 0)
         make = system.task(data, 0).make
         sizes = {kind: layers.size(f) for kind, f in make.items()}
-        for kind in {"dense-equal", "low-rank", "kron", "tcl", "tt"} & set(sizes):
+        for kind in {"dense-equal", "dense-thin", "low-rank", "kron", "tcl", "tt"} & set(sizes):
             assert abs(sizes[kind] / sizes["nd"] - 1) < 0.05, (data, kind, sizes)
         if "nd-large" in sizes:
             assert abs(sizes["nd-large"] / sizes["dense"] - 1) < 0.05

@@ -5,7 +5,7 @@ from torch import nn
 
 from . import sources
 from .blocks import blocks
-from .layers import RIVALS, dense, low_rank, models, nearest, plan, size
+from .layers import RIVALS, dense, low_rank, models, nearest, plan, size, thin
 from .measures import in_parts
 from .system import System
 from .training import Task
@@ -67,6 +67,10 @@ def attending(linear, width):
     return Attending(linear, width)
 
 
+def thinner(dim, hidden):
+    return Attending(dense, hidden, dim)
+
+
 class Plain(nn.Module):
     "What needs no hidden layer: the last values again, the values of yesterday, or one linear map of hours for all."
     def __init__(self, how):
@@ -112,10 +116,12 @@ def rnn_task(data, seed):
 
 
 def transformer_task(data, seed):
-    return _task(models(attending, 128), data)
+    make = models(attending, 128)
+    return _task(make | {"dense-thin": thin(thinner, size(make["nd"]))}, data)
 
 
 PLAIN = ("repeat", "yesterday", "linear")
 SYSTEMS = [System("rnn", ("ETTh1",), rnn_task, "MSE", "MAE", False, cap=120,
                   models=(*RIVALS, "last", *PLAIN), untrained=("repeat", "yesterday")),
-           System("transformer", ("ETTh1",), transformer_task, "MSE", "MAE", False, cap=60)]
+           System("transformer", ("ETTh1",), transformer_task, "MSE", "MAE", False, cap=60,
+                  models=(*RIVALS, "dense-thin"))]

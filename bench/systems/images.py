@@ -7,7 +7,7 @@ from torch import nn
 
 from . import sources
 from .blocks import blocks
-from .layers import RIVALS, dense, low_rank, models, nearest, plan, size
+from .layers import RIVALS, dense, low_rank, models, nearest, plan, size, thin
 from .measures import accuracy, auc, balanced, entropy, entropy_of_all, frechet, in_parts
 from .system import System
 from .training import Task
@@ -96,6 +96,10 @@ def student(linear, width):
     return ViT(linear, width, 32, 2)
 
 
+def thinner(dim, hidden):
+    return ViT(dense, hidden, dim, 2)
+
+
 TEACHERS = {}       # (data, seed) -> trained teacher; the runner fills it, by a run of the model `teacher`
 
 
@@ -118,7 +122,9 @@ def distill_task(data, seed):
     def report(model, x, y, z):
         return two_classes(model, x, y)
     parts = tuple((x, y, wise(x)) for x, y in found.values())
-    return Task(models(student, 128), parts, loss, score, report, sha)
+    make = models(student, 128)
+    make["dense-thin"] = thin(thinner, size(make["nd"]))
+    return Task(make, parts, loss, score, report, sha)
 
 
 def teacher_task(data, seed):
@@ -204,7 +210,7 @@ SYSTEMS = [
     System("teacher", ("vessel",), teacher_task, "AUC", "balanced accuracy", True, cap=100,
            models=("teacher", "student alone"), start=(-8, -7, -6)),
     System("distill", ("vessel",), distill_task, "AUC", "balanced accuracy", True, cap=100,
-           needs=("teacher", "vessel", "teacher"), store=TEACHERS),
+           models=(*RIVALS, "dense-thin"), needs=("teacher", "vessel", "teacher"), store=TEACHERS),
     System("diffusion", ("vessel",), diffusion_task, "MSE of the noise", "Fréchet distance of 7 x 7 means", False,
            cap=60),
 ]

@@ -1,6 +1,7 @@
 """A language model of characters, and its adapters on another domain."""
 import copy
 import math
+from functools import cache
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from hot_nbdev.adapters import add_adapters
 
 from . import sources
 from .blocks import blocks
-from .layers import RIVALS, models, nd, nearest, size
+from .layers import RIVALS, dense, models, nd, nearest, size, thin
 from .system import System
 from .training import Task
 
@@ -36,6 +37,11 @@ def speaker(linear, width):
     return Speaker(linear, width)
 
 
+def thinner(dim, hidden):
+    return Speaker(dense, hidden, dim)
+
+
+@cache
 def large(target):
     "NdLinear in a wider model, as large as the dense one: what is saved is spent on width."
     return nearest([lambda d=d: Speaker(nd, 4 * d, d) for d in range(DIM, 2 * DIM + 1, 4)], target)
@@ -72,7 +78,7 @@ def random_windows(text, batch):
 def task(data, seed):
     (a, b, c), sha = sources.text(data)
     make = models(speaker, HIDDEN)
-    make["nd-large"] = large(size(make["dense"]))
+    make |= {"dense-thin": thin(thinner, size(make["nd"])), "nd-large": large(size(make["dense"]))}
 
     def report(model, x):
         found = bits(model, x)
@@ -127,7 +133,7 @@ def adapt_task(data, seed):
 
 SYSTEMS = [
     System("language", ("code", "prose"), task, "bits per character", "perplexity", False, steps=STEPS, seconds=100,
-           models=(*RIVALS, "nd-large"), only=(("prose", ("dense", "nd", "dense-equal")),)),
+           models=(*RIVALS, "dense-thin", "nd-large"), only=(("prose", ("dense", "nd", "dense-thin")),)),
     System("adapters", ("prose to code",), adapt_task, "bits per character of code", "bits per character of prose",
            False, steps=ADAPT, models=(*ADAPTERS, "none"), untrained=("none",),
            needs=("language", "prose", "dense"), store=BASES),

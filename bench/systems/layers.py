@@ -7,6 +7,7 @@ units that may be narrowed. The models of a task:
 dense        nn.Linear, full width
 nd           NdLinear with a bias for each mode, full width
 dense-equal  nn.Linear, as many hidden units as make the parameters of the whole model nearest to those of nd
+dense-thin   nn.Linear in a Transformer that is narrower everywhere, see `thin`
 low-rank     two matrices through a quarter of the width, the width found in the same way; if that is more than
              3 % off, through a third of it
 kron         a sum of Kronecker products of one factor more, full width, their number found in the same way; if
@@ -15,7 +16,7 @@ tcl          NdLinear without biases
 tt           a tensor train with the modes of nd, full width, its bond found in the same way
 """
 from bisect import bisect_left
-from functools import cache
+from functools import cache, partial
 from math import prod
 
 import torch
@@ -146,6 +147,24 @@ def plan(build, kind, width):
     else:
         raise ValueError(f"plan: kind is {kind!r}; choose dense, nd, tcl, dense-equal, low-rank, kron or tt")
     return nearest(makers, target, more)
+
+
+@cache
+def thin(build, target):
+    """A function that makes a dense Transformer that is narrower everywhere, by `build(dim, hidden)`.
+
+    Of all widths with a hidden width between two and six times theirs that come within 2 % of a target, the one
+    whose hidden width is nearest to four times.
+    """
+    found = []
+    for dim in range(8, 129, 4):
+        widths = range(2 * dim, 6 * dim + 1)
+        at = bisect_left(widths, target, key=lambda h, dim=dim: size(partial(build, dim, h)))
+        for h in widths[max(at - 1, 0):at + 1]:
+            off = abs(size(partial(build, dim, h)) / target - 1)
+            found += [(abs(h / dim - 4), off, dim, h)] if off < 0.02 else []
+    _, _, dim, h = min(found)
+    return partial(build, dim, h)
 
 
 def models(build, width):

@@ -7,8 +7,8 @@ PAIRS = {       # which model is compared with which, beside `nd` with every oth
                                                                     ("ndlora-4", "krona")],
     "teacher": [("student alone", "teacher")],
 }
-FIRST = [("nd", "dense"), ("nd", "dense-equal"), ("nd", "low-rank"), ("nd", "kron"), ("nd", "tcl"), ("nd", "tt"),
-         ("nd-large", "dense"), ("nd", "last"), ("nd", "linear")]
+FIRST = [("nd", "dense"), ("nd", "dense-equal"), ("nd", "dense-thin"), ("nd", "low-rank"), ("nd", "kron"),
+         ("nd", "tcl"), ("nd", "tt"), ("nd-large", "dense"), ("nd", "last"), ("nd", "linear")]
 
 
 def tests(rows, study):

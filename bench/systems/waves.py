@@ -4,7 +4,7 @@ from torch import nn
 
 from . import sources
 from .blocks import blocks, masked_mean
-from .layers import models
+from .layers import RIVALS, dense, models, size, thin
 from .measures import accuracy, entropy, entropy_of_all, in_parts, macro_f1
 from .system import System
 from .training import Task
@@ -28,8 +28,9 @@ _BUILDERS = {}
 
 
 def builder(*sizes):
-    "One function for each set of sizes, so that what is planned for it is planned once."
-    return _BUILDERS.setdefault(sizes, lambda linear, width: Classifier(linear, width, *sizes))
+    "Two functions for each set of sizes, kept so that what is planned for them is planned once."
+    return _BUILDERS.setdefault(sizes, (lambda linear, width: Classifier(linear, width, *sizes),
+                                        lambda dim, hidden: Classifier(dense, hidden, *sizes, dim)))
 
 
 def task(data, seed):
@@ -42,7 +43,11 @@ def task(data, seed):
     def report(model, x, mask, y):
         scores = in_parts(model, x, mask)
         return macro_f1(scores, y), accuracy(scores, y)
-    return Task(models(builder(x.shape[2], x.shape[1], classes), 128), parts, entropy, entropy_of_all, report, sha)
+    build, thinner = builder(x.shape[2], x.shape[1], classes)
+    make = models(build, 128)
+    make["dense-thin"] = thin(thinner, size(make["nd"]))
+    return Task(make, parts, entropy, entropy_of_all, report, sha)
 
 
-SYSTEMS = [System("waves", ("JapaneseVowels", "BasicMotions"), task, "macro F1", "accuracy", True, cap=120, batch=32)]
+SYSTEMS = [System("waves", ("JapaneseVowels", "BasicMotions"), task, "macro F1", "accuracy", True, cap=120, batch=32,
+                  models=(*RIVALS, "dense-thin"))]
