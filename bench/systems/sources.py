@@ -18,13 +18,13 @@ import torch
 from hot_nbdev.files import data_folder
 
 NOTEBOOKS = Path(__file__).parents[2] / "nbs"
-# modules of the standard library, in this order; each is one file, Lib/<name>.py
-CODE = """typing inspect argparse subprocess datetime tarfile zipfile doctest pydoc difflib ast statistics
+# modules of the standard library, in this order; each is one file, Lib/<name>.py, from Python 3.10 on
+CODE = """typing inspect argparse subprocess optparse tarfile mailbox doctest pydoc difflib ast statistics
     fractions random pickle pickletools logging/__init__ unittest/mock asyncio/base_events http/client configparser
     enum dataclasses functools collections/__init__ threading os shutil socket ssl tokenize tempfile
     urllib/request smtplib ipaddress""".split()
 # modules whose lines the sentence classifier tells apart
-ORIGINS = """_pydecimal turtle tarfile argparse typing inspect pickletools unittest/mock ssl ipaddress datetime
+ORIGINS = """_pydecimal turtle tarfile argparse typing inspect pickletools unittest/mock ssl ipaddress mailbox
     urllib/request""".split()
 
 
