@@ -1,46 +1,48 @@
 """Targets between separable and entangled, learned by NdLinear networks and by dense ones (NdLinear eq. 3).
 
-    python bench/dial_a_bias.py                     all studies; a quarter of an hour on one core
-    python bench/dial_a_bias.py --study dial        one of rate, dial, piece, samples
+    python bench/dial_a_bias.py                     all studies; an hour on one core
+    python bench/dial_a_bias.py --study dial        one of dial, piece, samples
     python bench/dial_a_bias.py --quick             a look at every kind of run; nothing is written
 
-X is 32 x 32 with independent uniform entries, and the target is (1 - alpha) f_sep(X) + alpha f_ent(X). The
-pieces of which f_sep and f_ent are made are defined here, since the paper gives none; each has mean 0 and
-variance 1, by formulas that chapter 13 derives. Networks have two hidden layers and ReLU, see z = (X - 1/2)
-sqrt(12), and are trained by Adam with a cosine schedule. The epoch with the least validation error counts.
+studies/separability.md says what is run and why. X is 32 x 32 with independent uniform entries, and the target
+is (1 - alpha) f_sep(X) + alpha f_ent(X). The pieces of which f_sep and f_ent are made are defined here, since the
+paper gives none; each has mean 0 and variance 1, by formulas that chapter 13 derives. Networks have two hidden
+layers and ReLU, see z = (X - 1/2) sqrt(12), and are trained by Adam with a cosine schedule, all for the same
+number of steps. The epoch with the least validation error counts.
 
-rate: which learning rate is best at both ends, on a seed that no other study uses (RATES keeps the answer).
-dial: alpha from 0 to 1. piece: each piece alone. samples: error against the number of training samples.
-One row is written for each run, and a run that has its row already is not made again. The dial has five
-seeds, piece and samples have three.
+dial: alpha from 0 to 1. piece: each piece alone. samples: error against the number of training samples. The
+learning rate of each network is searched for each target and number of samples, on a seed that no other run uses
+(rows of the study `rate`; the rule is in bench/rates.py). One row is written for each run, and a run that has its
+row already is not made again. The dial has five seeds, piece and samples have three.
 """
 import argparse
 import sys
 import time
 from functools import lru_cache
 from itertools import product
-from math import prod
+from math import log, prod
 from pathlib import Path
 
 import torch
+from paired import table
+from rates import choose
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.results import append_row, read_rows
+from hot_nbdev.results import append_row, processor, read_rows
 
-n, VALID, TEST, BATCH, PATIENCE = 32, 2000, 4000, 256, 10
-STUDIES = ["rate", "dial", "samples", "piece"]
+n, VALID, TEST, BATCH, EPOCHS, STEPS, RATE_SEED = 32, 2000, 4000, 256, 40, 1600, 99
+STUDIES = ["dial", "piece", "samples"]
 ALPHAS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 i = torch.arange(n)
 ramp = (i - (n - 1) / 2) / (n * (n ** 2 - 1) / 12) ** 0.5                # length 1, sum 0
 sign = (-1.0) ** i                                                      # + - + - …
 half = torch.where(i < n // 2, 1.0, -1.0)
 hadamard = torch.tensor([[(-1.0) ** bin(p & q).count("1") for q in range(n)] for p in range(n)])
-RATES = {"nd 16x16": 1e-2, "nd 32x32": 3e-3, "dense 256": 3e-3, "dense 2": 1e-2}
-EPOCHS = {"nd 16x16": 40, "nd 32x32": 30, "dense 256": 12, "dense 2": 12}
+MODELS = ("nd 16x16", "nd 32x32", "dense 256", "dense 2")
 KEY = ["study", "separable", "entangled", "alpha", "model", "samples", "seed", "rate"]
 HEAD = [*KEY, "epochs", "best_epoch", "test_mse", "valid_mse", "train_mse", "target_variance", "parameters",
-        "cpu_seconds", "batch", "hardware", "torch"]
+        "cpu_seconds", "batch", "hardware", "torch", "processor"]
 
 
 def row_variance(fourth, n=n):
@@ -117,11 +119,10 @@ def run(study, separable, entangled, alpha, model, samples, seed, rate, quick=Fa
     valid, test, train = ((a, b) for a, b in zip(z.split([VALID, TEST, samples]),
                                                  y.split([VALID, TEST, samples]), strict=True))
     net, steps = network(model), -(-samples // BATCH)
-    epochs = 1 if quick else max(EPOCHS[model], EPOCHS[model] * 40 // steps if samples < 10_000 else 0)
+    epochs = 1 if quick else max(EPOCHS, STEPS // steps)            # few samples: more epochs, as many steps
     opt = torch.optim.Adam(net.parameters(), rate)
     plan = torch.optim.lr_scheduler.CosineAnnealingLR(opt, epochs * steps)
     start, best = time.process_time(), (float("inf"), 0, None)
-    patience = PATIENCE * max(1, epochs // EPOCHS[model])
     for epoch in range(1, epochs + 1):
         for rows in torch.randperm(samples).split(BATCH):
             loss = (net(train[0][rows]).squeeze(1) - train[1][rows]).square().mean()
@@ -132,31 +133,25 @@ def run(study, separable, entangled, alpha, model, samples, seed, rate, quick=Fa
         now = error(net, *valid)
         if now < best[0]:
             best = now, epoch, {k: v.clone() for k, v in net.state_dict().items()}
-        if epoch - best[1] >= patience:
-            break
     net.load_state_dict(best[2])
     return [study, separable, entangled, alpha, model, samples, seed, rate, epoch, best[1],
             f"{error(net, *test):.4g}", f"{best[0]:.4g}", f"{error(net, *train):.4g}",
             f"{test[1].var().item():.4f}", sum(p.numel() for p in net.parameters()),
             f"{time.process_time() - start:.1f}", BATCH,
             f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads",
-            torch.__version__.split("+")[0]]
+            torch.__version__.split("+")[0], processor()]
 
 
 def plans(study):
-    "The runs of a study, as values of KEY."
+    "The runs of a study, as values of KEY without the rate."
     template, named = ("means", "hadamard"), ("means+variances", "checkerboard+xor")
-    if study == "rate":
-        for model, alpha, rate in product(RATES, (0.0, 1.0), (1e-3, 3e-3, 1e-2)):
-            yield study, *template, alpha, model, 10_000, 99, rate
-        return
     nets, more = ["nd 16x16", "dense 256"], ["nd 32x32", "dense 2"]
     for seed in range(5):                                               # a seed is complete before the next
         tasks = []
         if study == "dial":
             tasks += product([template], ALPHAS, nets, [10_000])
-        if study == "dial" and seed < 3:
             tasks += product([template], (0.0, 1.0), more, [10_000])
+        if study == "dial" and seed < 3:
             tasks += product([named], (0.0, 0.5, 1.0), nets, [10_000])
         if study == "piece" and seed < 3:
             tasks += product([("variances", ""), ("within", "")], [0.0], [*nets, "nd 32x32"], [10_000])
@@ -164,31 +159,59 @@ def plans(study):
         if study == "samples" and seed < 3:
             tasks += product([template], (0.1, 0.9), nets, (1000, 4000, 16_000))
         for pair, alpha, model, samples in tasks:
-            yield study, *pair, alpha, model, samples, seed, RATES[model]
+            yield study, *pair, alpha, model, samples, seed
 
 
 def todo(studies=STUDIES):
     return [plan for study in studies for plan in plans(study)]
 
 
+def following(plan, rows):
+    "The runs that a plan still needs and that are known already: those of its search, or itself, or none."
+    searched = ("rate", *plan[1:-1], RATE_SEED)
+    keys = {tuple(r[k] for k in KEY): r for r in rows}
+    there = {key: r for key, r in keys.items() if key[:-1] == tuple(map(str, searched))}
+    what, *answer = choose({float(r["rate"]): [float(r["valid_mse"])] for r in there.values()})
+    if what == "try":
+        return [(*searched, rate) for rate in answer[0]]
+    run = (*plan, answer[0])
+    return [] if tuple(map(str, run)) in keys else [run]
+
+
+def summary(rows):
+    "Lines of text: differences of the logarithm of the test error, paired by seed."
+    scores = {}
+    for r in rows:
+        if r["study"] != "rate":
+            place = tuple(r[k] for k in ("study", "separable", "entangled", "alpha", "samples"))
+            scores.setdefault(place, {}).setdefault(r["model"], {})[int(r["seed"])] = log(float(r["test_mse"]))
+    return table(scores, [("nd 16x16", "dense 256"), ("nd 16x16", "dense 2")])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--study", nargs="*", default=STUDIES, choices=STUDIES)
     parser.add_argument("--quick", action="store_true", help="one epoch, few runs, nothing written")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "dial_a_bias.csv")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "dial_a_bias_equal.csv")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
+    parser.add_argument("--summary", action="store_true", help="print comparisons from the rows; nothing is run")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if args.summary:
+        print("\n".join(summary(read_rows(args.out))))
+        return
     if args.quick:
         print(",".join(HEAD))
         for plan in todo(args.study)[::29]:
-            print(*run(*plan, quick=True), sep=",")
+            print(*run(*plan, 3e-3, quick=True), sep=",")
         return
-    done = {tuple(row[k] for k in KEY) for row in read_rows(args.out)}
-    left = [plan for plan in todo(args.study) if tuple(map(str, plan)) not in done]
+    rows, left = read_rows(args.out), todo(args.study)
     for at, plan in enumerate(left, 1):
-        print(f"\r{at} of {len(left)}: {' '.join(map(str, plan))}      ", end="", file=sys.stderr, flush=True)
-        append_row(args.out, dict(zip(HEAD, run(*plan), strict=True)))
+        while runs := following(plan, rows):
+            for key in runs:
+                print(f"\r{at} of {len(left)}: {' '.join(map(str, key))}      ", end="", file=sys.stderr, flush=True)
+                append_row(args.out, dict(zip(HEAD, run(*key), strict=True)))
+            rows = read_rows(args.out)
     print(file=sys.stderr)
 
 

@@ -1,0 +1,351 @@
+"""bench/ndlinear_systems.py on small data: every system builds, models are of equal size, runs repeat and resume."""
+import importlib
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hot_nbdev.results import read_rows
+
+BENCH = Path(__file__).parents[1] / "bench"
+SYSTEMS = ["language", "adapters", "rnn", "transformer", "waves", "table", "table-number", "cnn", "cnn-slices",
+           "teacher", "distill", "diffusion", "sentence"]
+
+
+@pytest.fixture(scope="module")
+def bench():
+    "The script as a module; bench/ is searched only while these tests run."
+    pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCH))
+        yield importlib.import_module("ndlinear_systems")
+
+
+def words(n, seed):
+    "n words of Python, a new line after every eighth."
+    pick = random.Random(seed)
+    made = [pick.choice("def return self import if else for in range print value".split()) for _ in range(n)]
+    return " ".join(w + "\n" * (k % 8 == 7) for k, w in enumerate(made))
+
+
+def write_waves(folder, name, channels, classes, least, most, g):
+    for part in ("TRAIN", "TEST"):
+        lines = ["#a comment", f"@problemName {name}", f"@classLabel true {' '.join(classes)}", "@data"]
+        for label in classes * 5:
+            n = int(torch.randint(least, most + 1, (), generator=g))
+            values = torch.randn(channels, n, generator=g)
+            lines.append(":".join([",".join(f"{v:.4f}" for v in row) for row in values.tolist()] + [label]))
+        at = folder / "datasets" / "data" / name
+        at.mkdir(parents=True, exist_ok=True)
+        (at / f"{name}_{part}.ts").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def small(bench, tmp_path, monkeypatch):
+    "Small files of the layout of the real ones, and no model kept from an earlier test."
+    sources = importlib.import_module("systems.sources")
+    images, language = (importlib.import_module(f"systems.{name}") for name in ("images", "language"))
+    g, data = torch.Generator().manual_seed(0), tmp_path / "data"
+    data.mkdir()
+    monkeypatch.setenv("HOT_DATA", str(data))
+    values = torch.randn(260, 7, generator=g).cumsum(0) / 4
+    (data / "ETTh1.csv").write_text("date,a,b,c,d,e,f,OT\n" + "\n".join(
+        f"2020-01-01 {k:04d}," + ",".join(f"{v:.4f}" for v in row) for k, row in enumerate(values.tolist())) + "\n")
+    monkeypatch.setattr(importlib.import_module("systems.forecasts"), "ENDS", (120, 180, 260))
+    monkeypatch.setattr(images, "DRAWN", 12)
+    for name in ("vessel", "adrenal"):
+        arrays = {}
+        for part, n in (("train", 24), ("val", 8), ("test", 12)):
+            arrays[f"{part}_images"] = (255 * (torch.rand(n, 28, 28, 28, generator=g) < 0.1)).numpy().astype(np.uint8)
+            arrays[f"{part}_labels"] = (np.arange(n) % 2)[:, None].astype(np.uint8)
+        np.savez(data / f"{name}mnist3d.npz", **arrays)
+    package = tmp_path / "packages" / "aeon"
+    write_waves(package, "JapaneseVowels", 3, list("123"), 5, 9, g)
+    write_waves(package, "BasicMotions", 2, ["Walking", "Running"], 12, 12, g)
+    (package / "__init__.py").write_text("raise ImportError('files are read, the package is not imported')\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.setattr(sources, "module_text", lambda name: words(600, name))
+    monkeypatch.setattr(sources, "CHUNK", 400)
+    notebook = {"cells": [{"cell_type": "markdown", "source": [words(1500, "prose")]},
+                          {"cell_type": "code", "source": ["no prose"]}]}
+    (tmp_path / "a.ipynb").write_text(json.dumps(notebook))
+    monkeypatch.setattr(sources, "NOTEBOOKS", tmp_path)
+    cached = [f for f in vars(sources).values() if hasattr(f, "cache_clear")]
+    for f in cached:
+        f.cache_clear()
+    yield sources
+    images.TEACHERS.clear()
+    language.BASES.clear()
+    for f in cached:
+        f.cache_clear()
+
+
+@pytest.fixture
+def quick(bench, small, tmp_path):
+    return bench.Bench(tmp_path / "rows.csv", tmp_path / "keep", quick=True)
+
+
+def test_the_list_is_that_of_the_script(bench):
+    assert list(bench.SYSTEMS) == SYSTEMS
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_model_of_a_system_takes_a_step(bench, quick, name):
+    training = importlib.import_module("systems.training")
+    system = bench.SYSTEMS[name]
+    for data in system.data:
+        quick.prepare(system, data, 0)
+        task = system.task(data, 0)
+        assert set(system.kinds(data)) <= set(task.make)
+        for kind in system.kinds(data):
+            torch.manual_seed(0)
+            model = task.make[kind]()
+            g = torch.Generator().manual_seed(0)
+            batch = next(iter(task.batches(g) if task.batches else training.shuffled(task, 8, g)))
+            assert math.isfinite(training.validate(task, model))
+            if kind in system.untrained:
+                continue
+            loss = task.loss(model, *batch)
+            loss.backward()
+            assert math.isfinite(loss.item())
+            trained = [p for p in model.parameters() if p.requires_grad]
+            assert trained and all(p.grad is not None for p in trained), kind
+
+
+@pytest.mark.parametrize("name", [n for n in SYSTEMS if n not in ("adapters", "teacher")])
+def test_rivals_are_of_equal_size(bench, quick, name):
+    "Within five percent of NdLinear; the wide NdLinear of the language model, of the dense model."
+    layers, system = importlib.import_module("systems.layers"), bench.SYSTEMS[name]
+    for data in system.data:
+        quick.prepare(system, data, 0)
+        make = system.task(data, 0).make
+        sizes = {kind: layers.size(f) for kind, f in make.items()}
+        for kind in {"dense-equal", "dense-thin", "low-rank", "kron", "tcl", "tt"} & set(sizes):
+            assert abs(sizes[kind] / sizes["nd"] - 1) < 0.05, (data, kind, sizes)
+        if "nd-large" in sizes:
+            assert abs(sizes["nd-large"] / sizes["dense"] - 1) < 0.05
+        assert sizes["nd"] < sizes["dense"]
+
+
+def test_adapters_count_what_they_say(bench, quick):
+    layers, system = importlib.import_module("systems.layers"), bench.SYSTEMS["adapters"]
+    quick.prepare(system, "prose to code", 0)
+    make = system.task("prose to code", 0).make
+    sizes = {kind: layers.count(f()) for kind, f in make.items()}
+    blocks = 2
+    assert sizes["lora-2"] == 2 * sizes["lora-1"] == 4 * blocks * (4 * 64 + 320)
+    assert sizes["ndlora-4"] == 4 * sizes["ndlora-1"] == 4 * blocks * (4 * 128 + 2 * 256)
+    assert sizes["krona"] == blocks * (4 * (16 + 16 * 16) + 2 * (16 + 16 * 64))
+    assert sizes["none"] == 0 < sizes["head"] < sizes["full"]
+
+
+@pytest.mark.parametrize("name, data, model", [("table", "wine", "kron"), ("diffusion", "vessel", "nd"),
+                                               ("language", "code", "low-rank"), ("waves", "JapaneseVowels", "nd")])
+def test_a_seed_gives_the_same_row_twice(bench, quick, name, data, model):
+    def row(seed=3):
+        found, _ = quick.run("main", bench.SYSTEMS[name], data, model, seed, 3e-3)
+        return {k: v for k, v in found.items() if k != "cpu_seconds"}
+    first = row()
+    quick.run("main", bench.SYSTEMS[name], data, "dense", 4, 1e-2)
+    assert row() == first and row(5) != first
+    assert list(first) == [k for k in bench.HEAD if k != "cpu_seconds"]
+
+
+def pretend(bench, monkeypatch, best=1e-2):
+    "Training that only notes what was asked; the error is least at one rate."
+    asked, run = [], importlib.import_module("systems.training").Run
+
+    def train(self, system, task, model, seed, rate, study):
+        asked.append((study, system.name, model, seed, rate))
+        torch.manual_seed(seed)
+        error = abs(math.log10(rate / best)) if rate else 1.0
+        return run(error, 1, 1, 1, "turned", 0.0, task.make[model]().eval())
+    monkeypatch.setattr(bench.Bench, "train", train)
+    return asked
+
+
+def test_rows_resume(bench, small, tmp_path, monkeypatch):
+    "A search goes on until its optimum is inside, and nothing that has its row is made again."
+    asked, out = pretend(bench, monkeypatch), tmp_path / "rows.csv"
+    system = replace(bench.SYSTEMS["table"], data=("wine",), models=("dense", "nd"))
+    bench.Bench(out, tmp_path).all(system, range(2))
+    rates = [rate for study, _, model, seed, rate in asked if (study, model) == ("rate", "nd")]
+    assert rates == [1e-3, 3e-3, 1e-2, 3e-2]                # 1e-2 was at the edge of the first three
+    main = [a for a in asked if a[0] == "main"]
+    assert main == [("main", "table", m, s, 1e-2) for s in (0, 1) for m in ("dense", "nd")]
+    rows = read_rows(out)
+    assert len(rows) == len(asked) == 12 and len({tuple(r[k] for k in bench.KEY) for r in rows}) == 12
+    assert {r["seed"] for r in rows if r["study"] == "rate"} == {"99"}
+    asked.clear()
+    bench.Bench(out, tmp_path).all(system, range(2))
+    assert asked == []
+    out.write_text("\n".join(out.read_text().splitlines()[:-1]) + "\n")     # the last row is lost
+    bench.Bench(out, tmp_path).all(system, range(2))
+    assert asked == [("main", "table", "nd", 1, 1e-2)] and read_rows(out)[-1]["seed"] == "1"
+
+
+def test_equal_time_is_a_study_of_its_own(bench, small, tmp_path, monkeypatch):
+    asked = pretend(bench, monkeypatch)
+    system = replace(bench.SYSTEMS["language"], models=("dense", "nd"), only=(("prose", ("dense",)),))
+    bench.Bench(tmp_path / "rows.csv", tmp_path).all(system, [0])
+    assert [a[2] for a in asked if a[0] == "time"] == ["dense", "nd"]       # on the first data only
+    training = importlib.import_module("systems.training")
+    task = bench.SYSTEMS["language"].task("code", 0)
+    few, many = (training.steps_for(task, task.make["nd"], seconds, tries=3) for seconds in (0.0, 1000.0))
+    assert few == 10 < many
+
+
+def test_data_that_are_not_there_are_named(bench, small, tmp_path, monkeypatch, capsys):
+    (Path(tmp_path) / "data" / "ETTh1.csv").unlink()
+    asked = pretend(bench, monkeypatch)
+    bench.Bench(tmp_path / "rows.csv", tmp_path).all(bench.SYSTEMS["rnn"], [0])
+    said = capsys.readouterr().err
+    assert asked == [] and "rnn ETTh1 is left out: ETTh1.csv is not in the folder of HOT_DATA" in said
+    monkeypatch.setattr(small.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(small.Absent, match="neither aeon nor sktime is installed; pip install"):
+        small.waves("BasicMotions")
+
+
+def test_a_model_that_is_adapted_is_kept(bench, small, tmp_path, monkeypatch):
+    "The second time it is read from its file, with equal weights."
+    asked, store = pretend(bench, monkeypatch), bench.SYSTEMS["adapters"].store
+    for _ in range(2):
+        runs = bench.Bench(tmp_path / "rows.csv", tmp_path / "keep")
+        runs.prepare(bench.SYSTEMS["adapters"], "prose to code", 0)
+        weights = {k: v.clone() for k, v in store.pop(("prose to code", 0)).state_dict().items()}
+    assert [a[0] for a in asked] == ["rate"] * 4 + ["main"] and len(list((tmp_path / "keep").iterdir())) == 1
+    torch.manual_seed(0)
+    fresh = bench.SYSTEMS["language"].task("prose", 0).make["dense"]().state_dict()
+    assert all(torch.equal(weights[k], fresh[k]) for k in fresh)
+
+
+def test_ragged_series_are_read(small):
+    found, classes, _ = small.waves("JapaneseVowels")
+    x, mask, y = found["TRAIN"]
+    assert classes == 3 and x.shape == (15, mask.shape[1], 3) and 5 <= mask.sum(1).min() and mask.sum(1).max() <= 9
+    assert not x[~mask].any() and y.tolist() == [0, 1, 2] * 5
+    torch.testing.assert_close(x[mask].mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+
+
+def test_masked_hours_do_not_count(bench, small):
+    torch.manual_seed(0)
+    task = bench.SYSTEMS["waves"].task("JapaneseVowels", 0)
+    model = task.make["nd"]().eval()
+    x, mask, _ = task.parts[2]
+    torch.testing.assert_close(model(x + 9.0 * ~mask[..., None], mask), model(x, mask))
+
+
+def test_text_is_split_by_chunks(small):
+    (a, b, c), sha = small.text("prose")
+    whole = small.characters(small.prose_text())
+    assert torch.equal(b[:400], whole[8 * 400:9 * 400]) and torch.equal(c[:400], whole[9 * 400:10 * 400])
+    assert torch.equal(a[8 * 400:9 * 400], whole[10 * 400:11 * 400])
+    assert max(map(torch.max, (a, b, c))) < small.SYMBOLS and len(sha) == 12
+    assert small.characters("a\n~ é").tolist() == [66, 0, 95, 1, 96]
+
+
+def test_the_real_modules_are_there():
+    "Without the small files: each name is a module whose source ships with Python."
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCH))
+        sources = importlib.import_module("systems.sources")
+    for name in {*sources.CODE, *sources.ORIGINS}:
+        assert len(sources.module_text(name)) > 2000, name
+    with pytest.raises(sources.Absent, match="no source of the module no_such"):
+        sources.module_text("no_such")
+
+
+def test_a_search_widens_its_grid():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCH))
+        rates = importlib.import_module("rates")
+    assert [rates.rate(s) for s in (-7, -6, -5, 0)] == [3e-4, 1e-3, 3e-3, 1.0] and rates.step(3e-2) == -3
+    with pytest.raises(ValueError, match="no rate of the grid"):
+        rates.step(2e-3)
+    assert rates.choose({}) == ("try", [1e-3, 3e-3, 1e-2])
+    tried = {1e-3: [3.0], 3e-3: [2.0], 1e-2: [1.0]}
+    assert rates.choose(tried) == ("try", [3e-2])
+    assert rates.choose(tried | {3e-2: [float("nan")]}) == ("use", 1e-2, True)
+    assert rates.choose({r: [1.0] for r in tried}) == ("try", [3e-4])           # of equals the smaller, an edge
+    assert rates.choose({1e-3: [0, 9, 9], 3e-3: [1, 1, 1], 1e-2: [2, 2, 0]}) == ("use", 3e-3, True)     # medians
+    whole = {rates.rate(s): [-s] for s in range(-6, 3)}
+    assert rates.choose(whole) == ("use", 10.0, False)                          # the end of the limits
+
+
+def test_layers_are_what_they_are_called(bench):
+    layers = importlib.import_module("systems.layers")
+    from kin import chapter
+    torch.manual_seed(0)
+    x = torch.randn(5, 24)
+    some = layers.KronSum((2, 3, 4), (3, 2, 5), 3)
+    torch.nn.init.normal_(some.terms[0].layer.biases[1])
+    whole = some(x)
+    some.SMALL = 0
+    torch.testing.assert_close(some(x), whole)
+    train = layers.TensorTrain((2, 3, 4), (3, 2, 5), 3)
+    form = chapter()["tensor_train"](x, *train.cores)
+    torch.testing.assert_close(train(x), form)
+    torch.testing.assert_close(train(x.reshape(5, 1, 24))[:, 0], form)
+    assert layers.tcl(16, 16)(torch.zeros(1, 16)).abs().sum() == 0
+    with pytest.raises(ValueError, match="kind is 'sparse'"):
+        layers.plan(lambda linear, width: linear(4, width), "sparse", 4)
+
+
+def test_training_ends_when_validation_turns(bench):
+    training = importlib.import_module("systems.training")
+    torch.manual_seed(0)
+    x = torch.randn(64, 3)
+    y, noise = x[:, :1] * 2, torch.randn(64, 1)
+    def make():
+        torch.manual_seed(0)
+        return torch.nn.Linear(3, 1)
+    def loss(model, x, y):
+        return torch.nn.functional.mse_loss(model(x), y)
+    def score(model, x, y):
+        return loss(model, x, y).item()
+    task = training.Task({"a": make}, ((x, y + noise), (x[:20], y[:20]), (x, y)), loss, score, None, "")
+    found = training.until_it_turns(task, make(), 1e-1, 0, 200, 16)
+    assert found.stopped == "turned" and found.best_epoch < found.epochs < 200
+    assert found.best == pytest.approx(score(found.model, *task.parts[1]))
+    assert training.until_it_turns(task, make(), 1e-3, 0, 2, 16).stopped == "cap"
+    task.parts[0][1][0] = float("nan")
+    assert training.until_it_turns(task, make(), 1e-3, 0, 2, 16).stopped == "diverged"
+
+
+def test_metrics_are_those_of_scikit_learn(bench):
+    from sklearn import metrics
+    measures = importlib.import_module("systems.measures")
+    g = torch.Generator().manual_seed(0)
+    scores, y = torch.randn(60, 2, generator=g).round(decimals=1), torch.randint(2, (60,), generator=g)
+    assert measures.auc(scores, y) == pytest.approx(metrics.roc_auc_score(y, scores[:, 1] - scores[:, 0]))
+    assert measures.macro_f1(scores, y) == pytest.approx(metrics.f1_score(y, scores.argmax(1), average="macro"))
+    assert measures.balanced(scores, y) == pytest.approx(metrics.balanced_accuracy_score(y, scores.argmax(1)))
+    a = torch.randn(50, 4, generator=g)
+    assert measures.frechet(a, a) == pytest.approx(0, abs=1e-6)
+    assert measures.frechet(a, a + 1) == pytest.approx(4)
+
+
+def test_verdicts_are_paired_and_corrected(bench):
+    from scipy import stats
+    verdicts = importlib.import_module("systems.verdicts")
+    a, b = [1.0, 2.0, 4.0, 3.5, 2.5], [0.5, 1.0, 3.9, 3.0, 2.6]
+    _, t, p = verdicts.paired(a, b)
+    assert (t, p) == pytest.approx(tuple(stats.ttest_rel(a, b)))
+    assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert verdicts.paired([1, 1], [1, 1])[2] == 1.0
+    rows = [dict(study="main", system="table", data="wine", data_sha="x", model=m, seed=str(s), rate="0.01",
+                 test=str(v), validation="1", stopped="turned", code="c")
+            for m, values in (("nd", a), ("dense", b)) for s, v in enumerate(values)]
+    rows.insert(0, dict(rows[0], data_sha="an earlier state", test="100"))
+    rows += [dict(rows[-1], model="nd", study="rate", rate=str(r), validation=str(v))
+             for r, v in ((1e-3, 1.0), (3e-3, 0.5))]
+    (found,) = verdicts.comparisons(rows, bench.SYSTEMS)
+    assert found["ours"] == "nd" and found["better"] and found["p"] == pytest.approx(p)
+    text = "\n".join(verdicts.summary(rows, bench.SYSTEMS))
+    assert "nd against dense: ahead on 1 of 1" in text
+    assert "nd - dense = +0.4" in text and "best rate at an edge: table, wine, x, nd" in text
