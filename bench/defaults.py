@@ -23,6 +23,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from hot_nbdev.jobs import JOBS
+from hot_nbdev.paired import holm
 from hot_nbdev.results import Table, read_rows
 from hot_nbdev.tables import merged, read_tables
 
@@ -150,15 +151,6 @@ def interval(gaps, families, draws=DRAWS, seed=0):
     by_family = np.take_along_axis(gaps[None], seeds, 2).mean(2) @ (of / of.sum(0))
     means = np.take_along_axis(by_family, g.integers(len(names), size=by_family.shape), 1).mean(1)
     return np.percentile(means, [2.5, 97.5])
-
-
-def holm(p):
-    "Adjusted p, so that the chance of one wrong finding among all is kept."
-    order, found, highest = np.argsort(p), np.empty(len(p)), 0.0
-    for i, at in enumerate(order):
-        highest = max(highest, min(1.0, (len(p) - i) * p[at]))
-        found[at] = highest
-    return found
 
 
 def judged(z, names, families, draws=DRAWS):

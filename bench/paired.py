@@ -1,26 +1,12 @@
 """Differences paired by seed, and the correction for their number."""
-from statistics import mean, stdev
-
-from scipy.stats import t as student
+from hot_nbdev.paired import holm, paired_t
 
 
 def paired(ours, theirs):
     "Mean difference, its t and its two-sided p; all differences equal gives p = 1 at zero and 0 elsewhere."
-    d = [a - b for a, b in zip(ours, theirs, strict=True)]
-    m, s = mean(d), stdev(d)
-    if not s:
-        return m, 0.0 if m == 0 else float("inf"), 1.0 if m == 0 else 0.0
-    t = m / (s / len(d) ** 0.5)
-    return m, t, 2 * student.sf(abs(t), len(d) - 1)
-
-
-def holm(ps):
-    "p-values after Holm's correction, in the order in which they came."
-    at, found, worst = sorted(range(len(ps)), key=lambda i: ps[i]), [0.0] * len(ps), 0.0
-    for rank, i in enumerate(at):
-        worst = max(worst, min(1.0, (len(ps) - rank) * ps[i]))
-        found[i] = worst
-    return found
+    found = paired_t(ours, theirs)
+    t = found.difference / found.error if found.error else 0.0 if found.difference == 0 else float("inf")
+    return found.difference, t, found.p
 
 
 def table(scores, pairs):

@@ -15,8 +15,8 @@ from hot_nbdev.results import read_rows  # noqa: E402
 from hot_nbdev.tables import planned, read_tables  # noqa: E402
 from hot_nbdev.tasks import Fields  # noqa: E402
 
-TINY = ["--data", "white", "--size", "8", "8", "--dim", "8", "--heads", "2", "--samples", "64", "--epochs", "2", "--cpu",
-        "--no-progress"]
+SMALL = ["--data", "white", "--size", "8", "8", "--samples", "64", "--epochs", "2", "--cpu", "--no-progress"]
+TINY = [*SMALL, "--dim", "8", "--heads", "2"]
 
 
 @pytest.fixture
@@ -65,20 +65,21 @@ def test_the_same_command_adds_no_row_and_a_seed_makes_another_run(here):
 
 @pytest.mark.parametrize("words, channels", [
     (["--move", "align", "--stem", "linear"], 3), (["--model", "dilated", "--model-option", "width=4"], 2),
-    (["--model", "fourier", "--model-option", "width=2"], 2), (["--attention", "axial-token"], 2), (["--attention", "none"], 2)])
+    (["--model", "fourier", "--model-option", "width=2"], 2), (["--attention", "axial-token"], 2),
+    (["--attention", "none"], 2)])
 def test_moves_and_rivals_train(here, words, channels):
-    ours = TINY if "--model" not in words else [w for w in TINY if w not in ("--dim", "--heads")]
-    ours = ours if ours is TINY else ["--data", "white", "--size", "8", "8", "--samples", "64", "--epochs", "1", "--cpu"]
-    hot_motion([*ours, *words, "--out", "run"])
-    assert load_model("run").config.in_channels == channels and np.isfinite(float(read_rows("results/motion.csv")[0]["test_nmse"]))
+    hot_motion([*(SMALL if "--model" in words else TINY), *words, "--out", "run"])
+    assert load_model("run").config.in_channels == channels
+    assert np.isfinite(float(read_rows("results/motion.csv")[0]["test_nmse"]))
 
 
 def test_a_film_of_ones_own(here, capsys):
     np.save("film.npy", np.random.default_rng(0).normal(size=(20, 20, 20)))
-    hot_motion([w if w != "white" else "film.npy" for w in TINY])
-    assert read_rows("results/motion.csv")[0]["data"] == "film"
-    assert json.loads(read_rows("results/motion.csv")[0]["model"])["stem_padding"] == "zeros"        # no torus
-    assert "smaller reach" in fails(capsys, hot_motion, *[w if w != "white" else "film.npy" for w in TINY], "--reach", 9, 9)
+    words = [w if w != "white" else "film.npy" for w in TINY]
+    hot_motion(words)
+    line, = read_rows("results/motion.csv")
+    assert line["data"] == "film" and json.loads(line["model"])["stem_padding"] == "zeros"      # no torus
+    assert "smaller reach" in fails(capsys, hot_motion, *words, "--reach", 9, 9)
 
 
 def test_settings_of_the_job():

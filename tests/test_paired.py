@@ -20,7 +20,9 @@ from hot_nbdev.paired import (  # noqa: E402
     Compared,
     add_rows,
     delong,
+    holm,
     paired_bootstrap,
+    paired_t,
     read_scores,
     scores_name,
     write_scores,
@@ -262,3 +264,22 @@ def test_commands_keep_scores_that_give_the_numbers_of_the_row(tmp_path, monkeyp
 
 def test_a_comparison_says_what_it_is():
     assert Compared._fields == ("one", "other", "difference", "error", "correlation", "low", "high", "p")
+
+
+@pytest.mark.parametrize("n", [2, 5, 40])
+def test_differences_over_seeds_are_students(n):
+    rng = np.random.default_rng(n)
+    a, b = rng.normal(size=(2, n)) + [[0.5], [0.0]]
+    found, want = paired_t(a, b), stats.ttest_rel(a, b)
+    interval = want.confidence_interval(0.95)
+    assert np.allclose([found.p, found.low, found.high], [want.pvalue, *interval])
+    assert found.difference == pytest.approx((a - b).mean())
+    assert paired_t(a, a).p == 1.0 and paired_t(a, a).error == 0.0 and paired_t(a + 1, a).p < 1e-6
+    with pytest.raises(ValueError, match="leave out seeds that only one model has"):
+        paired_t(a, b[:-1])
+
+
+def test_holm_is_the_step_down_correction():
+    ps = [0.01, 0.04, 0.03, 0.5, 0.005]
+    assert holm(ps) == pytest.approx([0.04, 0.09, 0.09, 0.5, 0.025])
+    assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]
