@@ -92,7 +92,7 @@ def append_row(
 # %% ../nbs/results.ipynb #fc8bcd9f
 def library_commit(
     package: str | Path | None = None,      # folder of the package; default: this one
-) -> str:                                   # 12 letters, with a + if files were changed since; empty outside its repository
+) -> str:                                   # 12 letters, with a + if the package was changed since; empty outside its repository
     "Commit of the checkout that the package lies in."
     import subprocess
 
@@ -104,7 +104,7 @@ def library_commit(
     try:
         if Path(git("rev-parse", "--show-toplevel")).resolve() != top or not (top / "settings.ini").is_file():
             return ""
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno", "--", "hot_nbdev") else "")
     except (OSError, subprocess.CalledProcessError):
         return ""
 

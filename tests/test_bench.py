@@ -198,3 +198,39 @@ def test_the_rule_finds_a_large_gap_and_none_in_noise(load):
     bench, names, families = load("defaults"), [f"setting {i}" for i in range(6)], list("aabcdefgg")
     assert set(bench.simulated(3, 1, 2, names, families, draws=400)) == {"setting 4"}
     assert set(bench.simulated(0, 1, 2, names, families, draws=400)) == {"setting 0"}
+
+
+def test_phase_correlation_finds_every_shift(load):
+    bench = load("motion_simple")
+    from hot_nbdev.moved import Shifted, white_fields
+    for sizes in [(16, 16), (9, 12)]:
+        part = Shifted(white_fields(5, sizes, torch.Generator().manual_seed(0)), sizes, [n // 2 for n in sizes], 40)
+        (x, y), k = part[torch.arange(40)], len(sizes)
+        found = bench.phase_correlation(*x.unbind(-1))
+        assert ((found - part.draws[:, 1 + k:]) % torch.tensor(sizes) == 0).all()
+        answers, target = bench.answers(part)
+        assert torch.equal(answers["true shift"][..., None], target) and torch.equal(target, y)
+        assert torch.equal(answers["phase correlation"], answers["true shift"])
+        assert torch.equal(answers["last frame"], x[..., 1])
+
+
+def test_epochs_of_the_motion_tables_fill_their_budget(load):
+    "The tables are what the measured pace says, so that equal time is equal time."
+    import csv
+
+    from hot_nbdev.tables import read_tables
+    bench = load("motion_pace")
+    with (FOLDER.parent / "results" / "motion_pace.csv").open(newline="") as f:
+        pace = {(int(r["size"]), r["move"], r["model"]): r for r in csv.DictReader(f)}
+    for (size, move, model), r in pace.items():
+        seconds = int(r["epochs"]) * bench.EVERY * float(r["seconds_per_update"])
+        assert int(r["budget"]) == bench.BUDGETS[size, move] and bench.fits(model, size, move)
+        assert int(r["epochs"]) == 1 or abs(seconds / int(r["budget"]) - 1) <= 0.5 / int(r["epochs"]) + 0.01
+    table = read_tables()["motion-rates"]
+    assert set(table.rows) == {model for size, move, model in pace if (size, move) == (32, "shift")}
+    for model, own in table.rows.items():
+        assert own["epochs"] == int(pace[32, "shift", model]["epochs"])
+        assert {k: v for k, v in own.items() if k != "epochs"}.items() <= bench.settings(model, 32, "shift").items()
+    update, weights = bench.updater("product", 8, "shift")
+    update()
+    assert weights > 1000

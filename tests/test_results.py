@@ -127,9 +127,14 @@ def test_the_commit_is_that_of_the_library_or_empty(tmp_path):
     package.mkdir(parents=True)
     assert library_commit(package) == ""
     (tmp_path / "hot_nbdev").mkdir()                        # a checkout of its own
+    (tmp_path / "hot_nbdev" / "tensor.py").write_text("")
+    git(tmp_path, "add", "hot_nbdev")
+    git(tmp_path, "commit", "-m", "y")
     found = library_commit(tmp_path / "hot_nbdev")
     assert len(found) == 12 and set(found) <= set("0123456789abcdef")
-    (tmp_path / "settings.ini").write_text("changed")
+    (tmp_path / "settings.ini").write_text("a row was added, say")
+    assert library_commit(tmp_path / "hot_nbdev") == found
+    (tmp_path / "hot_nbdev" / "tensor.py").write_text("changed")
     assert library_commit(tmp_path / "hot_nbdev") == found + "+"
     (tmp_path / "settings.ini").unlink()                    # somebody else's folder of that name
     assert library_commit(tmp_path / "hot_nbdev") == ""
