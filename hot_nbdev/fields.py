@@ -7,6 +7,7 @@ __all__ = ['FieldConfig', 'FieldModel', 'AxialTokenAttention', 'DilatedConfig', 
            'SpectralConvolution', 'FourierNet', 'UNetConfig', 'UNetNet']
 
 # %% ../nbs/fields.ipynb #030c972f
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -60,12 +61,17 @@ class AxialTokenAttention(nn.Module):
         order: int | None = None,   # number k of positional modes; must be given
         *,
         qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
+        causal: Sequence[int] = (), # must be empty: the token sees everything
         device=None,
         dtype=None,
+        **options,                  # kernel, rotary, dropout, bias of the axial part
     ):
         super().__init__()
+        if len(causal):
+            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so it would look "
+                             "ahead; leave causal out, or choose 'axial'")
         new = dict(device=device, dtype=dtype)
-        self.axial = AxialAttention(dim, heads, order, qk_norm=qk_norm, **new)
+        self.axial = AxialAttention(dim, heads, order, qk_norm=qk_norm, **options, **new)
         self.dim, self.heads, self.order, self.causal = dim, heads, order, ()
         self.token = nn.Parameter(torch.randn(heads, 1, dim // heads, **new))
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
@@ -82,7 +88,7 @@ class AxialTokenAttention(nn.Module):
         k, v = (split_heads(project(t).flatten(1, -2), self.heads) for project in (self.to_k, self.to_v))
         q = self.norm_q(self.token).expand(len(t), -1, -1, -1)
         own = None if known is None else known.flatten(1)
-        read, _ = attend(q, self.norm_k(k), v, Allowed([k.shape[-2]], own, (), [1], None if own is None else own.any(1, True)))
+        read, _ = attend(q.to(v.dtype), self.norm_k(k).to(v.dtype), v, Allowed([k.shape[-2]], own, (), [1], None if own is None else own.any(1, True)))
         told = self.to_out(merge_heads(read)).reshape(*x.shape[:-self.order - 1], *[1] * self.order, self.dim)
         told = told if mask is None else told * mask[..., None]
         return (y[0] + told, y[1]) if return_maps else y + told

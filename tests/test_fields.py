@@ -121,3 +121,8 @@ def test_a_model_has_it_by_name_and_returns_its_maps():
                                        positions="none", classes=1, attention_options={"qk_norm": True}))
     y, maps = model(torch.randn(2, 5, 4, 1), return_maps=True)
     assert y.shape == (2, 5, 4, 1) and len(maps[0]) == 2 and FullAttention is not AxialTokenAttention
+
+
+def test_a_token_that_reads_everything_has_no_causal_modes():
+    with pytest.raises(ValueError, match="its token reads all positions, so it would look ahead"):
+        AxialTokenAttention(8, 2, 2, causal=(0,))
