@@ -9,14 +9,15 @@ __all__ = ['FieldConfig', 'FieldModel', 'AxialTokenAttention', 'DilatedConfig', 
 # %% ../nbs/fields.ipynb #030c972f
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor, nn
 
-from .attention import Allowed, attend
+from .attention import Allowed, attend, attend_cost, attention_map
 from .axial import AxialAttention
 from .config import option
-from .layer import head_norms, merge_batch, merge_heads, split_heads, square_layers
+from .layer import AttentionLayer, Cost, head_norms, merge_heads, projection_cost, split_heads, square_layers
 from .model_config import ModelConfig
 from .models import Model
 from .patches import PADDINGS, check_input
@@ -51,9 +52,31 @@ def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, d
     conv = [nn.Conv1d, nn.Conv2d, nn.Conv3d][config.order - 1]
     return conv(channels, out, width, padding=dilation * (width // 2), dilation=dilation, padding_mode=config.padding, **new)
 
+# %% ../nbs/fields.ipynb #e8bc181a
+def _asked(layer: nn.Module, x: Tensor) -> tuple:
+    "The query of the token and the keys of all positions, (B, heads, 1 or n, dim / heads)."
+    keys = split_heads(layer.to_k(x).flatten(1, -2), layer.heads)
+    return layer.norm_q(layer.token).expand(len(x), -1, -1, -1), layer.norm_k(keys)
+
+
+def _asking(x: Tensor, mask: Tensor | None) -> Allowed:
+    "The token may see all positions that take part, if there are any."
+    own = None if mask is None else mask.flatten(1)
+    return Allowed([prod(x.shape[1:-1])], own, (), [1], None if own is None else own.any(1, True))
+
 # %% ../nbs/fields.ipynb #a69c40bf
-class AxialTokenAttention(nn.Module):
+def _token_work(layer: nn.Module, sizes: tuple) -> Cost:
+    "The axial part, keys and values of all positions, and one query that reads them."
+    n, size = prod(sizes), layer.to_v.weight.element_size()
+    read = attend_cost(1, n, layer.heads, layer.dim // layer.heads, None, False, 1, size)
+    beside = projection_cost(n, [layer.to_k, layer.to_v]) + projection_cost(1, [layer.to_out])
+    return layer.axial.work(sizes) + beside + read + Cost(peak=read.peak + 3 * n * layer.dim * size)
+
+
+class AxialTokenAttention(AttentionLayer):
     "Axial attention, and beside it one token that reads all positions and is read by all of them."
+    settings, work = "dim heads order qk_norm", _token_work
+
     def __init__(
         self,
         dim: int,                   # size of the feature mode
@@ -62,8 +85,7 @@ class AxialTokenAttention(nn.Module):
         *,
         qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
         causal: Sequence[int] = (), # must be empty: the token sees everything
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
         **options,                  # kernel, rotary, dropout, bias of the axial part
     ):
         super().__init__()
@@ -72,26 +94,23 @@ class AxialTokenAttention(nn.Module):
                              "ahead; leave causal out, or choose 'axial'")
         new = dict(device=device, dtype=dtype)
         self.axial = AxialAttention(dim, heads, order, qk_norm=qk_norm, **options, **new)
-        self.dim, self.heads, self.order, self.causal = dim, heads, order, ()
+        self.dim, self.heads, self.order, self.causal, self.qk_norm = dim, heads, order, (), qk_norm
         self.token = nn.Parameter(torch.randn(heads, 1, dim // heads, **new))
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
         self.to_k, self.to_v, self.to_out = square_layers(3, dim, True, **new)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, dim)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-        return_maps: bool = False,   # return the maps along the modes too?
-    ) -> Tensor | tuple:             # like x; or that and the maps
-        y = self.axial(x, mask, return_maps)
-        t, known = merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        k, v = (split_heads(project(t).flatten(1, -2), self.heads) for project in (self.to_k, self.to_v))
-        q = self.norm_q(self.token).expand(len(t), -1, -1, -1)
-        own = None if known is None else known.flatten(1)
-        read, _ = attend(q.to(v.dtype), self.norm_k(k).to(v.dtype), v, Allowed([k.shape[-2]], own, (), [1], None if own is None else own.any(1, True)))
-        told = self.to_out(merge_heads(read)).reshape(*x.shape[:-self.order - 1], *[1] * self.order, self.dim)
-        told = told if mask is None else told * mask[..., None]
-        return (y[0] + told, y[1]) if return_maps else y + told
+    def run(self, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
+        y, maps = self.axial.run(x, mask, return_maps)
+        v = split_heads(self.to_v(x).flatten(1, -2), self.heads)
+        read, _ = attend(*(t.to(v.dtype) for t in _asked(self, x)), v, _asking(x, mask))
+        told = self.to_out(merge_heads(read)).view(len(x), *[1] * self.order, self.dim)
+        return y + (told if mask is None else told * mask[..., None]), maps
+
+    def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        "The mean of what both parts look at; each has values and results of its own."
+        seen = attention_map(*_asked(self, x), _asking(x, mask))                 # (B, heads, 1, n)
+        T = (self.axial.joint(x, mask) + seen) / 2
+        return T if mask is None else Allowed(x.shape[1:-1], mask).zero_rows(T)
 
 # %% ../nbs/fields.ipynb #f209a391
 @dataclass(frozen=True)
