@@ -72,7 +72,7 @@ def _token_work(layer: nn.Module, sizes: tuple) -> Cost:
     beside = projection_cost(n, [layer.to_k, layer.to_v]) + projection_cost(1, [layer.to_out])
     return layer.axial.work(sizes) + beside + read + Cost(peak=read.peak + 3 * n * layer.dim * size)
 
-
+# %% ../nbs/fields.ipynb #6a04ed22
 class AxialTokenAttention(AttentionLayer):
     "Axial attention, and beside it one token that reads all positions and is read by all of them."
     settings, work = "dim heads order qk_norm", _token_work
