@@ -152,7 +152,7 @@ def test_a_stem_of_ones_own():
 
 
 @pytest.mark.parametrize("wrong, message", [
-    (dict(stem="linar"), r"PatchEmbed: stem is 'linar'; choose one of \('linear', 'conv'\)"),
+    (dict(stem="linar"), r"PatchEmbed: stem is 'linar'; choose one of \('linear', 'conv', 'local'\)"),
     (dict(act="tanh"), "PatchEmbed: act is 'tanh'"),
     (dict(patch=()), "patch is ()"), (dict(patch=(0, 2)), "patch is .0, 2."),
     (dict(patch=(1, 1), stem="conv"), "stem='conv' needs between one and three modes"),
