@@ -33,18 +33,24 @@ MODELS = {
     "fourier": {"model": "fourier", "model_option": {"width": 16, "frequencies": 17}},
     "unet": {"model": "unet", "model_option": {"width": 16}},
 }
-BUDGETS = {(16, "align"): 40, (16, "shift"): 20, (32, "shift"): 60, (64, "shift"): 240, (128, "shift"): 960}
+BUDGETS = {(16, "align"): 40, (16, "shift"): 20, (32, "shift"): 60, (64, "shift"): 240, (128, "shift"): 960, (10, "shift"): 60}
+MODES = {10: 3}                          # of a frame, where they are not two
 ROUNDS, UPDATES, EVERY = 3, 6, 50        # updates of a round, updates of an epoch
 
 
-def settings(name, size, move):
+def frame(size):
+    "Sizes of a frame."
+    return [size] * MODES.get(size, 2)
+
+
+def settings(name, sizes, move):
     "Of one model at one size: no convolution reads tables, and each reach fits its torus."
-    own = {"data": "white", "size": [size, size], "move": move, **MODELS[name]}
+    own = {"data": "white", "size": list(sizes), "move": move, **MODELS[name]}
     if name == "dilated":
-        reach = [d for d in (1, 2, 4, 8, 16, 32, 64) if d <= size // 2]
+        reach = [d for d in (1, 2, 4, 8, 16, 32, 64) if d <= max(sizes) // 2]
         own["model_option"] = {**own["model_option"], "dilations": reach}
     elif name == "fourier":
-        own["model_option"] = {**own["model_option"], "frequencies": size // 2 + 1}
+        own["model_option"] = {**own["model_option"], "frequencies": max(sizes) // 2 + 1}
     if move == "align" and "model" not in own:
         own["stem"] = "linear"
     return own
@@ -55,13 +61,13 @@ def fits(name, size, move):
     if move == "align":
         return name not in ("fourier", "unet")
     if name == "unet":
-        return size >= 32                   # it halves four times
+        return size >= 32                   # it halves four times; two modes
     return size <= 64 or name not in ("full", "fourier")    # a few updates would take all of the time
 
 
 def updater(name, size, move):
     "A function that makes one update, and the number of weights."
-    job = MotionJob.from_dict({**settings(name, size, move), "samples": 64})
+    job = MotionJob.from_dict({**settings(name, frame(size), move), "samples": 64})
     parts = job.parts()
     model, _ = build(job, parts)
     task, opt = job.task(parts), torch.optim.AdamW(model.parameters(), 1e-3)
@@ -86,7 +92,7 @@ def timed(update, updates):
 def pace(size, move, rounds=ROUNDS, updates=UPDATES):
     "A row for each model."
     found = {name: updater(name, size, move) for name in MODELS if fits(name, size, move)}
-    updates = max(1, updates * 1024 // max(1024, prod((size, size))))
+    updates = max(1, updates * 1024 // max(1024, prod(frame(size))))
     for update, _ in found.values():
         update()
     best = dict.fromkeys(found, float("inf"))

@@ -9,6 +9,7 @@ __all__ = ['KINDS', 'FIELDS', 'white_fields', 'smooth_fields', 'take_fields', 'd
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,7 +73,9 @@ def draw_moves(
 
 # %% ../nbs/moved.ipynb #8a6204fb
 class Shifted:
-    "Samples of fields that move: x holds frames 0 and 1, y is frame 2 where they can tell it and NaN elsewhere."
+    """Samples of fields that move: x holds frames 0 and 1, y is frame 2 where they can tell it and NaN elsewhere.
+
+    Fields may hold NaN where nothing was observed. Then a mask stands between x and y: true where a frame knows something."""
     def __init__(
         self,
         fields: Tensor,                 # (F, L1, …, Lk)
@@ -84,12 +87,13 @@ class Shifted:
     ):
         _check_sources(fields, sizes, reach, torus)
         self.fields, self.sizes, self.reach, self.torus, self.seed = fields, tuple(sizes), tuple(reach), torus, seed
+        self.hidden = bool(fields.isnan().any())
         self.draws = draw_moves(fields.shape, sizes, reach, torus, samples, torch.Generator().manual_seed(seed))
 
     def __len__(self) -> int:
         return len(self.draws)
 
-    def __getitem__(self, indices: Tensor) -> tuple:     # x (B, n1, …, nk, 2), y (B, n1, …, nk, 1)
+    def __getitem__(self, indices: Tensor) -> tuple:     # x (B, n1, …, nk, 2), perhaps mask (B, n1, …, nk), y (B, n1, …, nk, 1)
         return self.batch(self.draws[check_indices(self, indices)])
 
     def batch(self, draws: Tensor) -> tuple:
@@ -102,9 +106,13 @@ class Shifted:
         for m, n in enumerate([] if self.torus else self.sizes):       # frame 2 at i is frame 1 at i − v
             told = (own[m] - shifts[:, m] >= 0) & (own[m] - shifts[:, m] < n)
             y = y.masked_fill(~told.view(len(y), *[1] * m, n, *[1] * (k - 1 - m)), torch.nan)
-        return torch.stack(x, -1), y[..., None]
+        x, y = torch.stack(x, -1), y[..., None]
+        if not self.hidden:
+            return x, y
+        mask = ~x.isnan().all(-1)
+        return x.nan_to_num(0.0), mask, y.masked_fill(~mask[..., None], torch.nan)
 
-    def fresh(self, x: Tensor, y: Tensor) -> tuple:
+    def fresh(self, x: Tensor, *rest: Tensor) -> tuple:
         "As many samples as in this batch, drawn anew from torch's generator: an augmentation that makes the data endless."
         draws = draw_moves(self.fields.shape, self.sizes, self.reach, self.torus, len(x))
         return tuple(t.to(x.device) for t in self.batch(draws.to(self.fields.device)))
@@ -135,17 +143,24 @@ class Aligned:
     "Samples of tables in two orders: x holds table, the same in another order, a further sheet; y is the sheet in that order."
     def __init__(
         self,
-        fields: Tensor,                 # (F, n1, …, nk)
-        samples: int,                   # how many
-        seed: int = 0,                  # of tables and orders
+        fields: Tensor,                         # sheets (F, L1, …, Lk) with the same rows and columns, at least two
+        samples: int,                           # how many
+        seed: int = 0,                          # of sheets, rows, columns and orders
+        sizes: Sequence[int] | None = None,     # of a table, (n1, …, nk), rows and columns by chance; default: all of them
     ):
-        self.fields, self.sizes, self.seed = fields, tuple(fields.shape[1:]), seed
+        self.fields, self.sizes, self.seed = fields, tuple(fields.shape[1:] if sizes is None else sizes), seed
+        _check_sheets(fields, self.sizes)
         self.draws = self.draw(samples, torch.Generator().manual_seed(seed))
 
-    def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:   # (samples, 2 + n1 + … + nk), int64
-        "For each sample the numbers of table and sheet, and the order of each mode."
-        which = (torch.rand(samples, 2, generator=generator, dtype=torch.float64) * len(self.fields)).long()
-        return torch.cat([which, *(torch.rand(samples, n, generator=generator).argsort(1) for n in self.sizes)], 1)
+    def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:   # (samples, 2 + 2 n1 + … + 2 nk), int64
+        "For each sample two sheets, then the places of all modes in the first order, then in the second."
+        chance, F = torch.rand(samples, 2, generator=generator, dtype=torch.float64), len(self.fields)
+        table = (chance[:, 0] * F).long()
+        sheet = (table + 1 + (chance[:, 1] * (F - 1)).long()) % F
+        mixed = lambda n: torch.rand(samples, n, generator=generator).argsort(1)
+        first = [torch.arange(n).expand(samples, n) if n == L else mixed(L)[:, :n]
+                 for n, L in zip(self.sizes, self.fields.shape[1:])]
+        return torch.cat([table[:, None], sheet[:, None], *first, *(p.gather(1, mixed(p.shape[1])) for p in first)], 1)
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -155,21 +170,35 @@ class Aligned:
 
     def batch(self, draws: Tensor) -> tuple:
         "The first table, the second and the sheet; and the sheet in the order of the second."
-        (table, sheet), orders = draws[:, :2].T, draws[:, 2:].split(self.sizes, 1)
-        x = torch.stack([self.fields[table], take_fields(self.fields, table, orders), self.fields[sheet]], -1)
-        return x, take_fields(self.fields, sheet, orders)[..., None]
+        table, sheet = draws[:, :2].T
+        places = draws[:, 2:].split([*self.sizes, *self.sizes], 1)
+        first, second = places[:len(self.sizes)], places[len(self.sizes):]
+        x = [take_fields(self.fields, which, where) for which, where in ((table, first), (table, second), (sheet, first))]
+        return torch.stack(x, -1), take_fields(self.fields, sheet, second)[..., None]
 
     def fresh(self, x: Tensor, y: Tensor) -> tuple:
         "As many samples as in this batch, drawn anew from torch's generator."
         return tuple(t.to(x.device) for t in self.batch(self.draw(len(x)).to(self.fields.device)))
 
     def to(self, device) -> "Aligned":
-        moved = type(self)(self.fields.to(device), 1, self.seed)
+        moved = type(self)(self.fields.to(device), 1, self.seed, self.sizes)
         moved.draws = self.draws.to(device)
         return moved
 
     def fingerprint(self) -> str:
-        return digest("Aligned", self.fields, self.draws)
+        return digest("Aligned", self.fields, self.draws, list(self.sizes))
+
+# %% ../nbs/moved.ipynb #5d01c7a3
+def _check_sheets(fields: Tensor, sizes: Sequence[int]) -> None:
+    "Raise unless there are two sheets, whole, that hold tables of these sizes."
+    L = tuple(fields.shape[1:])
+    if len(L) != len(sizes) or any(not 1 <= n <= l for n, l in zip(sizes, L)):
+        raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {tuple(sizes)}; give one size for each mode, none "
+                         "larger than that of the sheets")
+    if len(fields) < 2:
+        raise ValueError("Aligned: one table and a further sheet are needed, but there is one in all; give at least two")
+    if fields.isnan().any():
+        raise ValueError("Aligned: the sheets hold NaN, but every row and column must be known; leave those out that are not")
 
 # %% ../nbs/moved.ipynb #deae1021
 KINDS = {"white": white_fields, "smooth": smooth_fields}    # fields made on the spot
@@ -187,42 +216,52 @@ def _regions(fields: Tensor) -> list:       # of (F, H, W): the left part, and t
     F, H, W = fields.shape
     left = W - max(W // 3, -(-W * 48 // 100))
     parts = [fields[:, :, :left], fields[:, :H // 2, left:], fields[:, H // 2:, left:]]
-    return _scaled(parts, parts[0].flatten(1))
+    return _scaled(parts, parts[0].flatten(1))[0]
 
 
-def _scaled(parts: list, told: Tensor) -> list:
+def _scaled(parts: list, told: Tensor) -> tuple:        # the parts, means, deviations
     "Each field, or all of them, by the mean and deviation of what training knows."
-    std, mean = torch.std_mean(told.double(), 1, correction=0)
-    shape = (-1, *[1] * (parts[0].ndim - 1))
-    std = torch.where(std > 0, std, 1.0)
-    return [((p.double() - mean.view(shape)) / std.view(shape)).float() for p in parts]
+    mean = told.double().nanmean(1, keepdim=True)
+    std = (told.double() - mean).square().nanmean(1, keepdim=True).sqrt()
+    mean, std = (t.view(-1, *[1] * (parts[0].ndim - 1)) for t in (mean, torch.where(std > 0, std, 1.0)))
+    return [((p.double() - mean) / std).float() for p in parts], mean, std
 
 
-def _in_turn(fields: Tensor) -> list:
-    "The first seven tenths of the fields, the next tenth, the last two."
-    n = len(fields)
+def _in_turn(fields: Tensor, mode: int) -> tuple:
+    "The first seven tenths of the fields, or of another mode, the next tenth, the last two; scaled by the first."
+    n = fields.shape[mode]
     if n < 10:
-        raise ValueError(f"motion_data: {n} fields do not make three parts; give at least 10")
-    cuts = [fields[:n * 7 // 10], fields[n * 7 // 10:n * 8 // 10], fields[n * 8 // 10:]]
-    return _scaled(cuts, cuts[0].reshape(1, -1))
+        raise ValueError(f"motion_data: {n} {'rows' if mode else 'fields'} do not make three parts; give at least 10")
+    cuts = fields.tensor_split([n * 7 // 10, n * 8 // 10], mode)
+    return _scaled(list(cuts), cuts[0].reshape(1, -1))
 
 # %% ../nbs/moved.ipynb #d1ba0668
-def _fields_of(name: str, sizes: Sequence[int], seed: int, source: dict) -> tuple:     # three tensors, on a torus?, md5
+def _read_fields(path: str) -> Tensor:
+    "Fields from a file; NaN where nothing was observed."
+    array = load_array(path, op="motion_data")
+    if array.ndim < 2 or array.dtype.kind not in "fiu":
+        raise ValueError(f"motion_data: {path} holds {array.dtype} of shape {array.shape}, but fields (F, n1, …, nk) of real "
+                         "numbers are needed; stack them along the first axis")
+    known = np.where(np.isnan(array), 0, array) if array.dtype.kind == "f" else array
+    check_numbers(known, f"motion_data: {path}")
+    return torch.from_numpy(array.astype("float64"))
+
+
+def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, source: dict) -> tuple:  # parts, on a torus?, more of about
     "Fields of the three parts."
     if name in KINDS:
-        return _made(name, sizes, seed), True, None
+        return _made(name, sizes, seed), True, {"md5": None, "input": {"own": True}}
     if Path(name).suffix == ".npy":
-        array = load_array(name, op="motion_data")
-        if array.ndim < 2 or array.dtype.kind not in "fiu":
-            raise ValueError(f"motion_data: {name} holds {array.dtype} of shape {array.shape}, but fields (F, n1, …, nk) of real "
-                             "numbers are needed; stack them along the first axis")
-        check_numbers(array, f"motion_data: {name}")
-        return _in_turn(torch.from_numpy(array.astype("float64"))), False, None
+        parts, mean, std = _in_turn(_read_fields(name), 1 if move == "align" else 0)
+        return parts, False, {"md5": None, "input": {"shift": (mean.item(),), "scale": (std.item(),)}}
+    if move == "align":
+        raise ValueError(f"motion_data: the bands of {name!r} are no tables that could come in another order; choose one of "
+                         f"{[*KINDS]}, or a .npy with sheets (F, rows, columns)")
     scene = load_scene(name, **source)
     values = scene.values.movedim((0, 1), (-2, -1))         # bands, or dates and bands, first
     values = values.reshape(-1, *values.shape[-2:]).double()
     values = values[:: max(1, len(values) // 64)]           # neighbouring bands are nearly the same
-    return _regions(values), False, scene.source and scene.source.md5
+    return _regions(values), False, {"md5": scene.source and scene.source.md5, "input": {"own": True}}
 
 
 def motion_data(
@@ -234,18 +273,16 @@ def motion_data(
     seed: int = 0,                      # of fields, shifts and orders
     **source,                           # of `load_scene`: folder, download, verify
 ) -> Splits:                            # of Shifted or Aligned
-    "Fields that move, or tables to be aligned, in three parts that share no field and no pixel."
+    "Fields that move, or tables to be aligned, in three parts that share no field, no pixel and no row."
     if move not in ("shift", "align"):
         raise ValueError(f"motion_data: move is {move!r}; choose 'shift' or 'align'")
-    fields, torus, md5 = _fields_of(str(name), tuple(sizes), seed, source)
-    if move == "align" and not torus:
-        raise ValueError(f"motion_data: tables are aligned whole, so {name!r} cannot be cut into frames; choose one of {[*KINDS]}")
+    fields, torus, more = _fields_of(str(name), tuple(sizes), move, seed, source)
     reach = tuple(n // 2 if torus else n // 4 for n in sizes) if reach is None else tuple(reach)
     counts, parts = (samples, 256, 512), []
     for i, (part, count) in enumerate(zip(fields, counts)):
         own = dict(samples=count, seed=1000 * seed + i)
-        parts.append(Aligned(part, **own) if move == "align" else Shifted(part, sizes, reach, torus=torus, **own))
+        parts.append(Aligned(part, sizes=sizes, **own) if move == "align" else Shifted(part, sizes, reach, torus=torus, **own))
     stem = Path(name).stem
-    about = {"name": stem, "md5": md5, "told": [], "counts": counts, "input": {"data": stem, "sizes": list(sizes)},
-             "fields": [tuple(f.shape) for f in fields], "torus": torus, "reach": reach}
-    return Splits(*parts, about)
+    more["input"] |= {"data": stem, "sizes": list(sizes)}
+    about = {"name": stem, "told": [], "counts": counts, "fields": [tuple(f.shape) for f in fields], "torus": torus, "reach": reach}
+    return Splits(*parts, {**about, **more})

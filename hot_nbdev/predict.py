@@ -48,6 +48,7 @@ class Inputs(Config):
     dates: int | None = option(None, "of a scene; 0 if it has no mode for them", least=0)
     step: int | None = option(None, "usual seconds from row to row of a series")
     masked: bool = option(False, "are missing values hidden by a mask?")
+    own: bool = option(True, "are frames that move scaled by their own mean and deviation, in place of shift and scale?")
     version: int = option(INPUT_VERSION, "of these settings", least=1)
 
     def check(self):
@@ -210,12 +211,23 @@ def motion_file(
     if not fits or x.dtype.kind not in "fiu":
         raise ValueError(f"{path} should hold {channels} frames of {' × '.join(map(str, inputs.sizes))} numbers, on the axes at the "
                          f"end, but holds {x.dtype} of shape {tuple(x.shape)}")
-    check_numbers(x, str(path))
-    x = torch.from_numpy(x.astype(np.float32)).movedim(-k - 1, -1)
-    axes = list(range(-k - 1, 0))
-    std, mean = torch.std_mean(x, axes, correction=0, keepdim=True)
-    y = (model((x - mean) / std.clamp(min=1e-12)) * std + mean)[..., 0]
+    hidden = np.isnan(x) if inputs.masked and x.dtype.kind == "f" else np.zeros(x.shape, bool)
+    check_numbers(np.where(hidden, 0, x), str(path))
+    x, known = (torch.from_numpy(a).movedim(-k - 1, -1) for a in (x.astype(np.float32), ~hidden))
+    mean, std = _scale_of(x, inputs)
+    mask = known.any(-1) if inputs.masked else None
+    y = (model(((x - mean) / std).masked_fill(~known, 0.0), mask) * std + mean)[..., 0]
+    y = y if mask is None else y.masked_fill(~mask, torch.nan)
     return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, inputs.sizes))} numbers"])
+
+
+def _scale_of(x: Tensor, inputs: Inputs) -> tuple:      # mean and deviation
+    "Those of training, or of what is known of these frames."
+    if not inputs.own:
+        return torch.tensor(inputs.shift), torch.tensor(inputs.scale)
+    axes = list(range(-len(inputs.sizes) - 1, 0))
+    mean = x.nanmean(axes, keepdim=True)
+    return mean, (x - mean).square().nanmean(axes, keepdim=True).sqrt().clamp(min=1e-12)
 
 # %% ../nbs/predict.ipynb #8c2f1d23
 def _write_rows(path: Path, rows: Sequence) -> None:

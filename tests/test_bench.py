@@ -230,7 +230,52 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
     assert set(table.rows) == {model for size, move, model in pace if (size, move) == (32, "shift")}
     for model, own in table.rows.items():
         assert own["epochs"] == int(pace[32, "shift", model]["epochs"])
-        assert {k: v for k, v in own.items() if k != "epochs"}.items() <= bench.settings(model, 32, "shift").items()
+        assert {k: v for k, v in own.items() if k != "epochs"}.items() <= bench.settings(model, (32, 32), "shift").items()
+    made = load("motion_tables")
+    for case in made.CASES:
+        for name in (f"motion-{case.name}-rates", f"motion-{case.name}"):
+            for model, own in read_tables()[name].rows.items() if name in read_tables() else ():
+                assert own["epochs"] == int(pace[case.pace, case.move, model]["epochs"]), (name, model)
     update, weights = bench.updater("product", 8, "shift")
     update()
     assert weights > 1000
+
+
+def test_rates_are_searched_until_the_best_is_inside(load):
+    "A best rate at an end of the grid asks for the next one; no table is made before all its rates are known."
+    bench = load("motion_tables")
+    assert bench.chosen({0.001: 1.0, 0.003: 0.5, 0.01: 0.7}, bench.GRID[:3]) == (0.003, [])
+    assert bench.chosen({0.001: 1.0, 0.003: 0.5}, bench.GRID[:3]) == (None, [0.01])
+    assert bench.chosen({0.001: 1.0, 0.003: 0.5, 0.01: 0.4}, bench.GRID[:3]) == (None, [0.03])
+    assert bench.chosen({0.001: 0.1, 0.003: 0.5, 0.01: 0.4}, bench.GRID[:3]) == (None, [0.0003])
+    assert bench.chosen({0.001: 0.4, 0.003: 0.4, 0.01: 0.4, 0.0003: 0.5}, bench.GRID[:3]) == (0.001, [])
+    case = bench.CASES[0]._replace(models=["product", "none"])
+    epochs = {(case.pace, case.move, m): 3 for m in case.models}
+    made, todo = bench.tables_of(case, epochs, [])
+    assert list(made) == ["motion-align-rates"] and todo == {m: list(case.grid) for m in case.models}
+    text = (FOLDER.parent / "hot_nbdev" / "tables.json").read_text(encoding="utf-8")
+    assert bench.written(__import__("json").loads(text)) == text
+
+
+def test_real_fields_keep_their_missing_values(load, tmp_path, monkeypatch):
+    "A file as the packages carry them, small: land stays unknown, and a package that is absent is named."
+    h5py = pytest.importorskip("h5py", reason="h5py reads NetCDF files")
+    bench = load("motion_fields")
+    with h5py.File(tmp_path / "sea.nc", "w") as f:
+        values = np.arange(24.0).reshape(2, 3, 4)
+        values[:, 1, 1] = 1e20
+        f["surface_temperature"] = values.astype("float32")
+        f["surface_temperature"].attrs["_FillValue"] = np.float32([1e20])
+    monkeypatch.setattr(bench, "packaged", lambda package, ending: tmp_path / "sea.nc")
+    found = bench.ostia()
+    assert np.isnan(found).sum() == 2 and np.isnan(found[:, 1, 1]).all() and found[1, 2, 3] == 23
+    with pytest.raises(SystemExit, match="pip install --no-deps no-such-package"):
+        load("motion_fields").packaged("no-such-package", "file.nc")
+
+
+def test_kinds_of_fields_that_come_with_installed_packages(load):
+    bench = load("motion_fields")
+    pictures, people = bench.pictures(), bench.covid()
+    assert pictures.shape == (120, 85, 160) and pictures.max() <= 255
+    assert people.shape == (6, 438, 11) and not np.isnan(people).any()
+    assert bench.kinetic().shape == (640, 12, 60)
