@@ -1,10 +1,12 @@
 """The benchmarks run and count what they say; how fast anything is stands in results/, not here."""
 import argparse
 import importlib.util
+import json
 from itertools import accumulate
 from math import prod
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -225,7 +227,7 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
     for (size, move, model), r in pace.items():
         seconds = int(r["epochs"]) * bench.EVERY * float(r["seconds_per_update"])
         assert int(r["budget"]) == bench.BUDGETS[size, move] and bench.fits(model, size, move)
-        assert int(r["epochs"]) == 1 or abs(seconds / int(r["budget"]) - 1) <= 0.5 / int(r["epochs"]) + 0.01
+        assert int(r["epochs"]) == 1 or abs(seconds - int(r["budget"])) <= 0.51 * seconds / int(r["epochs"])
     table = read_tables()["motion-rates"]
     assert set(table.rows) == {model for size, move, model in pace if (size, move) == (32, "shift")}
     for model, own in table.rows.items():
@@ -254,7 +256,7 @@ def test_rates_are_searched_until_the_best_is_inside(load):
     made, todo = bench.tables_of(case, epochs, [])
     assert list(made) == ["motion-align-rates"] and todo == {m: list(case.grid) for m in case.models}
     text = (FOLDER.parent / "hot_nbdev" / "tables.json").read_text(encoding="utf-8")
-    assert bench.written(__import__("json").loads(text)) == text
+    assert bench.written(json.loads(text)) == text
 
 
 def test_real_fields_keep_their_missing_values(load, tmp_path, monkeypatch):

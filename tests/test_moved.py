@@ -84,9 +84,43 @@ def test_tables_are_reordered_alike():
     part = Aligned(white_fields(5, (4, 3, 2), chance()), 30)
     x, y = part[torch.arange(30)]
     for (a, b, c), d, draw in zip(x.movedim(-1, 1), y[..., 0], part.draws, strict=True):
-        i, j, k = draw[2:].split([4, 3, 2])
+        i, j, k = draw[11:].split([4, 3, 2])
         assert torch.equal(b, a[i][:, j][:, :, k]) and torch.equal(d, c[i][:, j][:, :, k])
-        assert sorted(i.tolist()) == [0, 1, 2, 3]
+        assert sorted(i.tolist()) == [0, 1, 2, 3] and draw[0] != draw[1]
+
+
+def test_tables_of_some_rows_and_columns_are_reordered_alike():
+    sheets = torch.arange(3 * 9 * 7.0).reshape(3, 9, 7)
+    part = Aligned(sheets, 200, sizes=(4, 3))
+    x, y = part[torch.arange(200)]
+    seen = set()
+    for (a, b, c), d, draw in zip(x.movedim(-1, 1), y[..., 0], part.draws, strict=True):
+        table, sheet, *places = draw.tolist()
+        rows, columns, again_rows, again_columns = places[:4], places[4:7], places[7:11], places[11:]
+        assert len(set(rows)) == 4 and sorted(rows) == sorted(again_rows) and sorted(columns) == sorted(again_columns)
+        assert torch.equal(a, sheets[table][rows][:, columns]) and torch.equal(b, sheets[table][again_rows][:, again_columns])
+        assert torch.equal(c, sheets[sheet][rows][:, columns]) and torch.equal(d, sheets[sheet][again_rows][:, again_columns])
+        seen |= set(rows)
+    assert seen == set(range(9))
+    with pytest.raises(ValueError, match="at least two"):
+        Aligned(sheets[:1], 1)
+
+
+def test_an_unknown_entry_is_masked_where_no_frame_knows_it_and_never_counts():
+    sea = torch.randn(3, 12, 11, generator=chance())
+    sea[:, 3:6, 2:7] = torch.nan
+    part = Shifted(sea, (5, 4), (3, 3), 300, torus=False)
+    x, mask, y = part[torch.arange(300)]
+    assert not x.isnan().any() and mask.dtype == torch.bool
+    for b, (f, i, j, s, t) in enumerate(part.draws.tolist()):
+        frames = [sea[f, i - n * s:i - n * s + 5, j - n * t:j - n * t + 4] for n in range(3)]
+        known = [~a.isnan() for a in frames]
+        assert torch.equal(mask[b], known[0] | known[1])
+        assert torch.equal(x[b].movedim(-1, 0), torch.stack(frames[:2]).nan_to_num(0.0))
+        asked = ~y[b, ..., 0].isnan()
+        assert not (asked & ~mask[b]).any() and not (asked & ~known[2]).any()
+        assert torch.equal(y[b, ..., 0][asked], frames[2][asked])
+    assert (~mask).any() and [len(t) for t in part.fresh(x[:8], mask[:8], y[:8])] == [8, 8, 8]
 
 
 @pytest.mark.parametrize("part", [Shifted(white_fields(4, (6, 5), chance()), (6, 5), (3, 2), 20),
@@ -138,7 +172,7 @@ def test_fields_of_a_file(tmp_path):
     with pytest.raises(ValueError, match="fields .* of real numbers are needed"):
         motion_data(str(tmp_path / "words.npy"), (4, 4))
     bad = np.ones((20, 9, 9))
-    bad[3, 2, 1] = np.nan
+    bad[3, 2, 1] = np.inf
     np.save(tmp_path / "bad.npy", bad)
     with pytest.raises(ValueError, match="bad.npy"):
         motion_data(str(tmp_path / "bad.npy"), (4, 4))
@@ -146,7 +180,7 @@ def test_fields_of_a_file(tmp_path):
 
 @pytest.mark.parametrize("settings, message", [
     (dict(name="white", sizes=(8, 8), move="turn"), "choose 'shift' or 'align'"),
-    (dict(name="indian_pines", sizes=(8, 8), move="align"), "tables are aligned whole"),
+    (dict(name="indian_pines", sizes=(8, 8), move="align"), "are no tables that could come in another order"),
     (dict(name="indian_pines", sizes=(64, 64), reach=(8, 8)), "choose another size or a smaller reach"),
     (dict(name="indian_pines", sizes=(8, 8, 8)), "give one number for each mode"),
 ])
