@@ -6,7 +6,7 @@
 
 studies/separability.md says what is run and why. X is 32 x 32 with independent uniform entries, and the target
 is (1 - alpha) f_sep(X) + alpha f_ent(X). The pieces of which f_sep and f_ent are made are defined here, since the
-paper gives none; each has mean 0 and variance 1, by formulas that chapter 13 derives. Networks have two hidden
+paper gives none; each has mean 0 and variance 1, by formulas that chapter 14 derives. Networks have two hidden
 layers and ReLU, see z = (X - 1/2) sqrt(12), and are trained by Adam with a cosine schedule, all for the same
 number of steps. The epoch with the least validation error counts.
 

@@ -1,6 +1,6 @@
 """One small network on Indian Pines whose large layer is replaced by each of its kin.
 
-The layers, the parts of the scene and the patches are read from nbs/14_kin.ipynb, so what runs here is what
+The layers, the parts of the scene and the patches are read from nbs/15_kin.ipynb, so what runs here is what
 the text shows. Each run is one layer, one seed (which sets the parts, the weights and the order of the
 samples) and one learning rate; it adds one row to results/kin.csv. Runs whose rows are there are skipped, so
 an interrupted bench goes on where it stopped. Nothing is chosen here: the chapter picks the rate by the
@@ -31,7 +31,7 @@ HEAD = ["layer", "setting", "budget", "seed", "rate", "parameters", "network", "
         "test_classes", "epochs", "samples", "hardware", "torch"]
 
 
-def chapter(path=ROOT / "nbs" / "14_kin.ipynb"):
+def chapter(path=ROOT / "nbs" / "15_kin.ipynb"):
     "The definitions of the chapter that are used here, by name."
     code = ["".join(c["source"]) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
     nodes = [n for source in code for n in ast.parse(source).body

@@ -1,4 +1,4 @@
-"""Segmentations of whole scenes by runs of hot_segment, as small arrays for chapter 20.
+"""Segmentations of whole scenes by runs of hot_segment, as small arrays for chapter 21.
 
     HOT_DATA=folder python bench/scene_maps.py RUN [RUN …] [--out results/maps]
 

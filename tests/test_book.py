@@ -81,7 +81,7 @@ def script_of(path):
     return "import matplotlib; matplotlib.use('agg')\n" + "\n\n".join(shown)
 
 
-@pytest.mark.parametrize("name", ["book", "index", "00_notation", "02_kronecker"])
+@pytest.mark.parametrize("name", ["book", "index", "notation", "02_kronecker"])
 def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel, tmp_path, name):
     script = script_of(NBS / f"{name}.ipynb") + (
         "\nimport hot_nbdev, pathlib\n"

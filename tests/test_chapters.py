@@ -44,7 +44,7 @@ def test_ends_with_what_a_reader_takes_along(chapter):
 
 @page
 def test_links_to_the_conventions(chapter):
-    assert chapter.path.name.startswith("00_") or "(00_notation.ipynb" in chapter.text
+    assert chapter.path.name == "notation.ipynb" or "(notation.ipynb" in chapter.text
 
 
 @page

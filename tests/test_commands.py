@@ -620,7 +620,7 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     monkeypatch.setattr(commands, "_train", lambda job: found.append(job.out))
     hot_reproduce(
         [
-            "chapter18-days",
+            "forecasting-days",
             "--row",
             "sum",
             "product",
@@ -640,7 +640,7 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
 
 def test_a_table_of_a_command_that_is_not_there_says_so(capsys, monkeypatch):
     monkeypatch.delitem(commands.JOBS, "segment")
-    assert "chapter20-pines: its runs are made by hot_segment" in fails(capsys, hot_reproduce, "chapter20-pines")
+    assert "scenes-pines: its runs are made by hot_segment" in fails(capsys, hot_reproduce, "scenes-pines")
 
 
 def test_the_tables_are_listed(capsys):
@@ -651,7 +651,7 @@ def test_the_tables_are_listed(capsys):
     )
 
 
-@pytest.mark.parametrize("table, seeds", [("chapter18-weather", 2), ("chapter18-minutes", 1), ("chapter18-hours", 5)])
+@pytest.mark.parametrize("table, seeds", [("forecasting-weather", 2), ("forecasting-minutes", 1), ("forecasting-hours", 5)])
 def test_a_table_brings_its_seeds(capsys, table, seeds):
     hot_reproduce([table, "--dry-run"])
     assert capsys.readouterr().out.count(": to do") == seeds
@@ -662,12 +662,12 @@ def test_a_table_brings_its_seeds(capsys, table, seeds):
 @pytest.mark.parametrize(
     "table, value, message",
     [
-        ("chapter18-hours", "horizon=96", "chapter18-hours has no horizon 96; it has 720"),
-        ("chapter18-days", "horizon=x", "horizon is 'x'; give a whole"),
-        ("chapter19", "horizon=96", "there is no setting 'horizon'"),
-        ("chapter21", "seed=1", "are chosen by --seeds"),
-        ("chapter21", "epochs", "is not NAME=VALUE"),
-        ("chapter21", "epochs=0", "epochs is 0"),
+        ("forecasting-hours", "horizon=96", "forecasting-hours has no horizon 96; it has 720"),
+        ("forecasting-days", "horizon=x", "horizon is 'x'; give a whole"),
+        ("volumes", "horizon=96", "there is no setting 'horizon'"),
+        ("ablations", "seed=1", "are chosen by --seeds"),
+        ("ablations", "epochs", "is not NAME=VALUE"),
+        ("ablations", "epochs=0", "epochs is 0"),
     ],
 )
 def test_settings_that_a_table_cannot_have_are_named(capsys, table, value, message):
@@ -686,6 +686,6 @@ def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
             "pool=mean",
         ],
     )
-    ((_, job),) = commands._jobs("chapter21", commands.read_tables()["chapter21"], given)
+    ((_, job),) = commands._jobs("ablations", commands.read_tables()["ablations"], given)
     assert job.attention_options == {"pool": "sum", "qk_norm": True} and job.ff_bias is False
     assert (job.patch, job.readout, job.ff) == ((8, 1), "mean", "none")

@@ -1,4 +1,4 @@
-"""The scripts behind chapter 13: their targets are those of the chapter, and every run has its row."""
+"""The scripts behind chapter 14: their targets are those of the chapter, and every run has its row."""
 import csv
 import importlib.util
 
@@ -29,7 +29,7 @@ def dial():
 
 
 def test_the_script_and_the_chapter_define_the_same_pieces(dial):
-    chapter = next(c for c in all_chapters() if c.path.name == "13_separability.ipynb")
+    chapter = next(c for c in all_chapters() if c.path.name == "14_separability.ipynb")
     space = {"torch": torch, "assert_close": torch.testing.assert_close,
              "test_close": fastcore_test.test_close}
     for cell in chapter.lessons():

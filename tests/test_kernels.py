@@ -1,4 +1,4 @@
-"""What chapter 8 does not try: the past under loud input, scales, widths, layers with each kernel."""
+"""What chapter 9 does not try: the past under loud input, scales, widths, layers with each kernel."""
 import itertools
 from math import prod
 

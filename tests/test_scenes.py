@@ -1,4 +1,4 @@
-"""Scenes: masks and their codes, parts, new scenes for a trained model, and the scripts behind chapter 20."""
+"""Scenes: masks and their codes, parts, new scenes for a trained model, and the scripts behind chapter 21."""
 import csv
 import importlib.util
 import json
@@ -258,7 +258,7 @@ def test_parts_of_scenes_have_fingerprints(tmp_path):
     assert a == b and len({a, *(o.fingerprint() for o in others)}) == 5
 
 
-# the scripts behind chapter 20
+# the scripts behind chapter 21
 
 def load(name):
     spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")

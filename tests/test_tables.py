@@ -59,19 +59,19 @@ def test_a_table_can_be_cut_down():
         "mean",
     )
     assert len(planned("hot2-table1", table, seeds=(0, 1, 2))) == 3 * table.size == 240
-    with pytest.raises(ValueError, match="chapter18-hours has no horizon 96; it has 720"):
-        planned("chapter18-hours", TABLES["chapter18-hours"], changes={"horizon": 96})
+    with pytest.raises(ValueError, match="forecasting-hours has no horizon 96; it has 720"):
+        planned("forecasting-hours", TABLES["forecasting-hours"], changes={"horizon": 96})
 
 
 def test_a_row_keeps_what_makes_it_that_row():
     ((_, s),) = planned(
-        "chapter21", TABLES["chapter21"], ["pool sum"], changes={"attention_options": {"qk_norm": True}}
+        "ablations", TABLES["ablations"], ["pool sum"], changes={"attention_options": {"qk_norm": True}}
     )
     assert s["attention_options"] == {"pool": "sum", "qk_norm": True}
     assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
 
 
-CHAPTERS = {name: table for name, table in TABLES.items() if name.startswith("chapter")}
+CHAPTERS = {name: table for name, table in TABLES.items() if name.startswith(("forecasting", "volumes", "scenes", "ablations"))}
 STUDIES = {name: table for name, table in TABLES.items() if name.startswith("motion")}      # runs may be missing
 
 
@@ -94,7 +94,7 @@ def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
 
 def test_papers_have_five_seeds_and_a_table_its_own():
     assert {table.seeds for name, table in TABLES.items() if name.startswith("hot")} == {(0, 1, 2, 3, 4)}
-    assert TABLES["chapter18-weather"].seeds == (0, 1)
+    assert TABLES["forecasting-weather"].seeds == (0, 1)
     with pytest.raises(ValueError, match="seeds is empty"):
         RunTable(data={"A": "a"}, rows={"r": {}}, seeds=())
 

@@ -1,7 +1,7 @@
 """Numbers and references of the book, computed once for both ways to render it.
 
 Quarto numbers statements within a page only, and Sphinx does not know Quarto's labels. So the
-book counts for itself: chapter 02's third theorem is "Theorem 2.3" wherever it is named. Labels
+book counts for itself: chapter 2's third theorem is "Theorem 2.3" wherever it is named. Labels
 are read from the source notebooks; text is rewritten in the processed ones (`_proc`). Whatever
 the grammar of a chapter does not know is an error that names notebook, cell and line, so that
 no text can go astray on its way to the page.
