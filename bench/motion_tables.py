@@ -96,9 +96,8 @@ def searched(case, epochs, rows):
              for m, own in asked["rows"].items() for data in asked["data"].values()}
     for line in rows:
         settings = json.loads(line["settings"])
-        rate = settings.pop("rate")
-        if (model := known.get(json.dumps(settings, sort_keys=True))) is not None:
-            found[model][rate] = float(line["val_loss"])
+        if (model := known.get(told(settings))) is not None:
+            found[model][settings["rate"]] = float(line["val_loss"])
     return found
 
 

@@ -24,6 +24,7 @@ from .files import file_md5
 from .model_config import FORMER_NAMES, ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
 from .paired import add_rows, scores_name
+from .parts import redrawn, sampled
 from .predict import Inputs
 from .registry import Registry
 from .results import check_results, code_begun_with, code_of, row
@@ -153,6 +154,7 @@ class Job(Grouped):
     data: str | None = option(None, "name of the data, or a path")
     model: str = option("hot", "the Transformer, or a rival in its place")
     model_option: dict = option({}, "settings of a rival, such as width=0.25")
+    draws: int | None = option(None, "training samples of an epoch, drawn by chance; default: all of them, each once", least=1)
     combine: str | None = option(None, "of hot1 and hot2: maps combined by a product or a sum", choices=("product", "sum"))
 
     @classmethod
@@ -406,6 +408,7 @@ def run_job(
     "Train, test, add rows to a table."
     say(f"reading {job.data}")
     parts = job.parts()
+    parts = parts._replace(train=sampled(parts.train, job.draws))
     for line in parts.about["told"]:
         say(line)
     model, x = build(job, parts)
@@ -418,7 +421,7 @@ def run_job(
     code = code_begun_with(folder, code_of(model, task, config, parts.train), job.resume)
     files = {"input.json": f"{describe(job, parts)}\n", "code.json": json.dumps(code)}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
-                 augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
+                 augment=redrawn(parts.train, job.augmentation(parts)), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
                  accelerator=accelerator, about=_about(job, parts), files=files)
     rows, kept = [], []
     for horizon, part in _tests(job, parts):

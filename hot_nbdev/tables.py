@@ -134,7 +134,7 @@ def _same_data(job: Job, line: dict) -> bool:
     path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
     if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_md5(path)):
         return False
-    told, now = {**BEFORE[job.kind], **renamed(json.loads(line.get("settings") or "{}"))}, job.numbers()
+    told, now = {"draws": None, **BEFORE[job.kind], **renamed(json.loads(line.get("settings") or "{}"))}, job.numbers()
     return all(told.get(name) == now[name] for name in job.groups()["data"] if name not in ("data", "score"))
 
 # %% ../nbs/tables.ipynb #7b1e0c28
