@@ -6,6 +6,7 @@
 
 Runs are made by hot_reproduce pair-…-rates, then pair-…-time and pair-…-work.
 """
+
 import argparse
 import json
 import sys
@@ -40,11 +41,12 @@ COMPARED = (("product", "alternating"), ("product", "both in each block"), ("sum
 
 class Case(NamedTuple):
     "One data set."
+
     command: str
-    data: str           # as the command calls it
-    score: str          # column of the test score
-    sign: int           # 1 where more is better
-    settings: dict      # beside those of all
+    data: str  # as the command calls it
+    score: str  # column of the test score
+    sign: int  # 1 where more is better
+    settings: dict  # beside those of all
 
 
 SERIES = dict(horizon=96, patch=[16], position_modes=[0, 1], draws=6400)
@@ -54,11 +56,19 @@ CASES = {
     "Weather": Case("forecast", "weather", "test_mse", -1, SERIES),
     "A1B": Case("motion", "motion_fields/a1b.npy", "test_nmse", -1, dict(MOVED, reach=[8, 8])),
     "white": Case("motion", "white", "test_nmse", -1, MOVED),
-    "Vessel": Case("classify", "vesselmnist3d", "test_auc", 1,
-                   dict(stem="conv", stem_width=5, dropout=0.0, flips=True, batch_size=16, draws=800)),
-    "Indian Pines": Case("segment", "indian_pines", "test_accuracy", 1,
-                         dict(dim=64, dropout=0.2, flips=True, batch_size=8, draws=400)),
-    "Sentinel-2": Case("segment", "sentinel2", "test_miou", 1, dict(patch=[1, 2, 2], flips=True, criterion="miou", draws=1600)),
+    "Vessel": Case(
+        "classify",
+        "vesselmnist3d",
+        "test_auc",
+        1,
+        dict(stem="conv", stem_width=5, dropout=0.0, flips=True, batch_size=16, draws=800),
+    ),
+    "Indian Pines": Case(
+        "segment", "indian_pines", "test_accuracy", 1, dict(dim=64, dropout=0.2, flips=True, batch_size=8, draws=400)
+    ),
+    "Sentinel-2": Case(
+        "segment", "sentinel2", "test_miou", 1, dict(patch=[1, 2, 2], flips=True, criterion="miou", draws=1600)
+    ),
 }
 
 
@@ -79,7 +89,11 @@ def updater(case, kind):
     parts = job.parts()
     train = sampled(parts.train, job.draws)
     model, _ = build(job, parts)
-    task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters(), 1e-4), redrawn(train, job.augmentation(parts))
+    task, opt, change = (
+        job.task(parts),
+        torch.optim.AdamW(model.parameters(), 1e-4),
+        redrawn(train, job.augmentation(parts)),
+    )
 
     def update():
         *inputs, y = change(*train[torch.arange(job.batch_size)])
@@ -87,6 +101,7 @@ def updater(case, kind):
         loss.backward()
         opt.step()
         opt.zero_grad()
+
     return update, -(-job.draws // job.batch_size)
 
 
@@ -107,9 +122,21 @@ def pace(name, rounds=3, updates=6):
     each = made["alternating"][1]
     fits = {kind: max(2, round(SECONDS / seconds / each)) for kind, seconds in best.items()}
     total = fits["alternating"] * work["alternating"]
-    return [{"data": name, "kind": kind, "seconds_per_update": f"{best[kind]:.5f}", "multiply_adds": work[kind], "updates": each,
-             "epochs_time": fits[kind], "epochs_work": max(2, round(total / work[kind])), "hardware": processor(), "threads": 1,
-             "torch": torch.__version__.split("+")[0]} for kind in KINDS]
+    return [
+        {
+            "data": name,
+            "kind": kind,
+            "seconds_per_update": f"{best[kind]:.5f}",
+            "multiply_adds": work[kind],
+            "updates": each,
+            "epochs_time": fits[kind],
+            "epochs_work": max(2, round(total / work[kind])),
+            "hardware": processor(),
+            "threads": 1,
+            "torch": torch.__version__.split("+")[0],
+        }
+        for kind in KINDS
+    ]
 
 
 def slug(name):
@@ -119,8 +146,14 @@ def slug(name):
 def table(name, rows, title, **more):
     "One table of the library."
     case = CASES[name]
-    return {"title": f"{name}: {title}", "command": case.command, "data": {name: case.data}, "settings": settings(case), **more,
-            "rows": rows}
+    return {
+        "title": f"{name}: {title}",
+        "command": case.command,
+        "data": {name: case.data},
+        "settings": settings(case),
+        **more,
+        "rows": rows,
+    }
 
 
 def told(case, own):
@@ -132,7 +165,9 @@ def told(case, own):
 def found_rows(name, budget, epochs, folder):
     "kind -> rows with the settings of that kind at that budget, as (settings, row)."
     case, found = CASES[name], defaultdict(list)
-    known = {told(case, merged(settings(case), KINDS[kind], {"epochs": epochs[name, kind, budget]})): kind for kind in KINDS}
+    known = {
+        told(case, merged(settings(case), KINDS[kind], {"epochs": epochs[name, kind, budget]})): kind for kind in KINDS
+    }
     for line in read_rows(Path(folder) / f"{case.command}.csv"):
         own = json.loads(line["settings"])
         if (kind := known.get(told(case, own))) is not None:
@@ -143,14 +178,26 @@ def found_rows(name, budget, epochs, folder):
 def tables_of(name, epochs, folder):
     "The tables of a data set as far as its rates are known, and kind -> rates still to be tried."
     column, sign = criterion(CASES[name])
-    tried = {kind: {own["rate"]: -sign * float(line[column]) for own, line in rows if own["seed"] == SEARCHED}
-             for kind, rows in found_rows(name, "time", epochs, folder).items()}
+    tried = {
+        kind: {own["rate"]: -sign * float(line[column]) for own, line in rows if own["seed"] == SEARCHED}
+        for kind, rows in found_rows(name, "time", epochs, folder).items()
+    }
     picks = {kind: chosen(tried.get(kind, {}), GRID) for kind in KINDS}
     todo = {kind: more for kind, (_, more) in picks.items() if more}
     rates = sorted({*GRID, *(r for more in todo.values() for r in more), *(r for v in tried.values() for r in v)})
-    rows = lambda budget, rate: {kind: {**own, "epochs": epochs[name, kind, budget], **rate(kind)} for kind, own in KINDS.items()}
-    made = {f"pair-{slug(name)}-rates": table(name, rows("time", lambda kind: {}), f"which learning rate (seed {SEARCHED})",
-                                              seeds=[SEARCHED], each=[{"rate": r} for r in rates])}
+
+    def rows(budget, rate):
+        return {kind: {**own, "epochs": epochs[name, kind, budget], **rate(kind)} for kind, own in KINDS.items()}
+
+    made = {
+        f"pair-{slug(name)}-rates": table(
+            name,
+            rows("time", lambda kind: {}),
+            f"which learning rate (seed {SEARCHED})",
+            seeds=[SEARCHED],
+            each=[{"rate": r} for r in rates],
+        )
+    }
     if not todo:
         for budget, title in (("time", "equal processor time"), ("work", "equal multiply-adds")):
             own = rows(budget, lambda kind: {"rate": picks[kind][0]})
@@ -166,15 +213,27 @@ def compared(scores, budget):
         for ours, theirs in COMPARED:
             seeds = sorted(kinds[ours].keys() & kinds[theirs].keys())
             gap = paired_t([kinds[ours][s] for s in seeds], [kinds[theirs][s] for s in seeds])
-            lines.append({"budget": budget, "data": name, "ours": ours, "theirs": theirs, "seeds": len(seeds), "difference":
-                          gap.difference, "low": gap.low, "high": gap.high, "in deviations": gap.difference / spread, "p": gap.p})
+            lines.append(
+                {
+                    "budget": budget,
+                    "data": name,
+                    "ours": ours,
+                    "theirs": theirs,
+                    "seeds": len(seeds),
+                    "difference": gap.difference,
+                    "low": gap.low,
+                    "high": gap.high,
+                    "in deviations": gap.difference / spread,
+                    "p": gap.p,
+                }
+            )
     for line, p in zip(lines, holm([line["p"] for line in lines]) if lines else (), strict=True):
         line["p (Holm)"] = p
     return lines
 
 
 def over_data(lines, draws=10_000, seed=0):
-    "Mean standardized difference of product against alternating over data sets, 95 % by bootstrap, and how many are positive."
+    "Mean standardized difference of the first comparison over data sets, 95 % by bootstrap, how many are positive."
     d = np.array([line["in deviations"] for line in lines if (line["ours"], line["theirs"]) == COMPARED[0]])
     means = np.random.default_rng(seed).choice(d, (draws, len(d))).mean(1)
     return d.mean(), *np.percentile(means, [2.5, 97.5]), int((d > 0).sum()), len(d)
@@ -195,7 +254,11 @@ def main():
             rows += pace(name)
             write_csv(PACE, list(rows[0]), rows)
         return
-    epochs = {(r["data"], r["kind"], budget): int(r[f"epochs_{budget}"]) for r in read_rows(PACE) for budget in ("time", "work")}
+    epochs = {
+        (r["data"], r["kind"], budget): int(r[f"epochs_{budget}"])
+        for r in read_rows(PACE)
+        for budget in ("time", "work")
+    }
     path = ROOT / "hot_nbdev" / "tables.json"
     after, scores = json.loads(path.read_text(encoding="utf-8")), {"time": {}, "work": {}}
     for name in args.data:
@@ -205,8 +268,14 @@ def main():
             for rate in more:
                 print(f"hot_reproduce pair-{slug(name)}-rates --row '{kind}' --seeds {SEARCHED} --set rate={rate}")
         for budget in scores:
-            kinds = {kind: {own["seed"]: CASES[name].sign * float(line[CASES[name].score]) for own, line in rows
-                            if own["seed"] < SEEDS} for kind, rows in found_rows(name, budget, epochs, args.rows).items()}
+            kinds = {
+                kind: {
+                    own["seed"]: CASES[name].sign * float(line[CASES[name].score])
+                    for own, line in rows
+                    if own["seed"] < SEEDS
+                }
+                for kind, rows in found_rows(name, budget, epochs, args.rows).items()
+            }
             if not todo and len(kinds) == len(KINDS) and all(len(v) == SEEDS for v in kinds.values()):
                 scores[budget][name] = kinds
     if args.write:
@@ -217,7 +286,12 @@ def main():
         write_csv(ROOT / "results" / "pair.csv", list(rows[0]), rows)
         for budget, found in lines.items():
             if found:
-                print(budget, "product - alternating, in deviations: {:.2f} ({:.2f} to {:.2f}), {} of {} positive".format(*over_data(found)))
+                print(
+                    budget,
+                    "product - alternating, in deviations: {:.2f} ({:.2f} to {:.2f}), {} of {} positive".format(
+                        *over_data(found)
+                    ),
+                )
 
 
 if __name__ == "__main__":
