@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'DECIDED', 'Training', 'JOBS', 'fields_of', 'Places', 'renamed', 'Grouped', 'Job', 'config_for',
-           'ForecastJob', 'flip_volumes', 'flip_scenes', 'ClassifyJob', 'SegmentJob', 'describe', 'run_name', 'build',
-           'Run', 'run_job']
+           'ForecastJob', 'flip_scenes', 'ClassifyJob', 'SegmentJob', 'describe', 'run_name', 'build', 'Run', 'run_job']
 
 # %% ../nbs/jobs.ipynb #9d301a05
 import dataclasses
@@ -33,7 +32,7 @@ from .scenes import SCENES
 from .series import SERIES
 from .tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
 from .training import TrainConfig, evaluate, fit
-from .volumes import random_flips
+from .volumes import augment_volumes, random_flips
 
 # %% ../nbs/jobs.ipynb #9d301a07
 PAPERS = {      # what they searched over, for --help
@@ -264,15 +263,6 @@ def _class_weights(job, parts) -> torch.Tensor | None:
     return balanced_weights(torch.arange(len(counts)).repeat_interleave(counts), len(counts))
 
 
-def flip_volumes(x, *rest):
-    "Each volume turned around along each mode by chance, with its mask."
-    mask, y = (rest[0], rest[1]) if len(rest) == 2 else (None, rest[0])
-    if mask is None:
-        return random_flips(x), y
-    x, mask = random_flips(x, (1, 2, 3), mask)
-    return x, mask, y
-
-
 def flip_scenes(x, y):
     "Each picture turned around along rows and columns by chance, with its labels."
     return random_flips(x, (x.ndim - 3, x.ndim - 2), y, (1, 2))
@@ -283,6 +273,7 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
     "What hot_classify is told."
     size: int = option(28, "voxels a side of an official set", choices=(28, 64))
     flips: bool = option(False, "random flips in training")
+    shifts: int = option(0, "random shifts in training, by at most so many voxels along each mode", least=0)
     class_weights: str = option("none", "of the classes in the loss", choices=("none", "balanced"))
 
     kind, config_class, rivals = "classify", ClassifierConfig, ("resnet",)
@@ -304,7 +295,7 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
         return Classification(len(parts.about["classes"]), _class_weights(self, parts))
 
     def augmentation(self, parts) -> Callable | None:
-        return flip_volumes if self.flips else None
+        return augment_volumes(self.flips, self.shifts)
 
 # %% ../nbs/jobs.ipynb #9d301a21
 @dataclass(frozen=True)

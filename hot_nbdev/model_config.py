@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['CONFIGS', 'FORMER_NAMES', 'FORMER_OPTIONS', 'READOUTS', 'model_kind', 'register_config', 'ModelConfig', 'InTurn',
-           'HOTConfig', 'position_modes', 'ClassifierConfig', 'SegmenterConfig', 'check_horizons', 'ForecasterConfig']
+           'HOTConfig', 'position_modes', 'joint_maps', 'ClassifierConfig', 'SegmenterConfig', 'check_horizons',
+           'ForecasterConfig']
 
 # %% ../nbs/model_config.ipynb #cfgimp
 import dataclasses
@@ -192,14 +193,7 @@ class HOTConfig(ModelConfig):
     def order(self) -> int:
         return len(self.patch)
 
-    @property
-    def attentions(self) -> tuple:
-        "Names that blocks take in turn."
-        return tuple(self.attention.split("+"))
-
-    def joint(self, name: str) -> bool:
-        "Does one map of this attention hold several modes?"
-        return attends_jointly(name, self.order, self.attention_options.get("groups"))
+    attentions = property(lambda self: tuple(self.attention.split("+")), doc="Names that blocks take in turn.")
 
     @property
     def grid(self) -> tuple | None:
@@ -233,7 +227,7 @@ def _check_features(c: HOTConfig) -> None:
         fits = [h for h in range(1, min(c.dim, 64) + 1) if c.dim % h == 0]
         raise ValueError(f"{name}: heads is {c.heads}, which does not divide dim {c.dim}; choose one of {fits}")
     if c.positions == "rotary":
-        if any(map(c.joint, c.attentions)):
+        if any(joint_maps(c, name) for name in c.attentions):
             pairs = len(position_modes(c))
         if (width := c.dim // c.heads) % 2 or width < 2 * pairs:
             raise ValueError(f"{name}: heads is {c.heads}, so a head has {width} of {c.dim} features, but positions='rotary' "
@@ -249,6 +243,14 @@ def position_modes(
     "The modes that have positions."
     k = config.order
     return tuple(m % k for m in (range(k) if config.position_modes is None else config.position_modes))
+
+
+def joint_maps(
+    config: HOTConfig,
+    attention: str,     # one of its attentions
+) -> bool:              # then rotary positions of several modes share the features
+    "Does one map of this attention hold several modes?"
+    return attends_jointly(attention, config.order, config.attention_options.get("groups"))
 
 
 def _check_attention(c: HOTConfig) -> None:

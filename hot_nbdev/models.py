@@ -20,6 +20,7 @@ from hot_nbdev.model_config import (
     ModelConfig,
     SegmenterConfig,
     model_kind,
+    joint_maps,
     position_modes,
     register_config,
 )
@@ -159,7 +160,7 @@ def load_model(
 def _rotary(c: HOTConfig, name: str, device=None, dtype=None) -> nn.Module:       # rotary(t, mode)
     "Rotary positions that fit an attention."
     modes, new = position_modes(c), dict(device=device, dtype=dtype)
-    if c.joint(name):
+    if joint_maps(c, name):
         return AxialRotary(c.dim // c.heads, c.order, modes, **new)
     return Rotary(c.dim // c.heads, modes, **new)
 

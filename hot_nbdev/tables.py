@@ -122,7 +122,7 @@ def planned(
 # %% ../nbs/tables.ipynb #7b1e0c27
 BEFORE = {
     "forecast": dict(lookback=96, horizon=96, mend=False, masked=False, sort=False),
-    "classify": dict(size=28, flips=False, class_weights="none"),
+    "classify": dict(size=28, flips=False, shifts=0, class_weights="none"),
     "motion": {},
     "segment": dict(labels=None, window=None, block=None, stride=None, gap=0, limit=None, flips=False, class_weights="none",
                     ignore=[], criterion="accuracy"),
