@@ -19,8 +19,8 @@ from hot_nbdev.model_config import (
     HOTConfig,
     ModelConfig,
     SegmenterConfig,
-    model_kind,
     joint_maps,
+    model_kind,
     position_modes,
     register_config,
 )

@@ -249,9 +249,9 @@ def random_shifts(
         at = torch.arange(x.shape[mode], device=x.device) - s[:, None]          # (B, n): where place i comes from
         inside = (at >= 0) & (at < x.shape[mode])
         for i, t in enumerate(found):
-            spread = lambda v: v.view(len(t), *[t.shape[m] if m == mode else 1 for m in range(1, t.ndim)])
-            moved = t.gather(mode, spread(at.clamp(0, x.shape[mode] - 1)).expand_as(t))
-            found[i] = moved.masked_fill(~spread(inside), 0)
+            shape = [len(t), *(t.shape[m] if m == mode else 1 for m in range(1, t.ndim))]
+            moved = t.gather(mode, at.clamp(0, x.shape[mode] - 1).view(shape).expand_as(t))
+            found[i] = moved.masked_fill(~inside.view(shape), 0)
     return found[0] if mask is None else tuple(found)
 
 
