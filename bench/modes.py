@@ -18,42 +18,45 @@ from hot_nbdev.results import append_row, read_rows
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "results" / "modes.csv"
 RATES, SIZES, SEEDS, MOST = (0.003, 0.01, 0.03), (8, 12, 16, 20), range(3), 600
+KEY = ("part", "model", "size", "seed", "rate")
 NAMES = {"frames", "Follower", "kinds", "start", "train"}
+
+
+def names_of(node):
+    "What a definition or an assignment names."
+    return {getattr(node, "name", None), *(getattr(t, "id", None) for t in getattr(node, "targets", []))}
 
 
 def chapter(path=ROOT / "nbs" / "00_modes.ipynb"):
     "The definitions of the chapter that are used here, by name."
     code = ["".join(c["source"]) for c in json.loads(path.read_text())["cells"] if c["cell_type"] == "code"]
-    named = lambda node: {getattr(node, "name", None), *(getattr(t, "id", None) for t in getattr(node, "targets", []))}
     nodes = [n for source in code for n in ast.parse(source).body
-             if isinstance(n, (ast.Import, ast.ImportFrom)) or NAMES & named(n)]
-    unique = {ast.dump(n): n for n in nodes if not (isinstance(n, ast.FunctionDef) and "NotImplementedError" in ast.dump(n))}
+             if isinstance(n, (ast.Import, ast.ImportFrom)) or NAMES & names_of(n)]
     space = {}
-    exec(compile(ast.Module(list(unique.values()), []), path.name, "exec"), space)
+    exec(compile(ast.Module(nodes, []), path.name, "exec"), space)
     return {name: space[name] for name in NAMES}
 
 
 def waited(own, model, n, seed, rate, most=MOST):
     "Updates until the error of ten batches is below one half, and that error."
-    run, error = own["start"](model, seed, rate), 1.0
-    for updates in range(10, most + 1, 10):
-        error = sum(own["train"](*run, 10, n)) / 10
-        if error < 0.5:
-            break
+    run, error, updates = own["start"](model, seed, rate), 1.0, 0
+    while error >= 0.5 and updates < most:
+        error, updates = sum(own["train"](*run, 10, n)) / 10, updates + 10
     return updates, error
 
 
 def main():
     torch.set_num_threads(1)
     own = chapter()
-    done = {tuple(r[k] for k in ("part", "model", "size", "seed", "rate")): r for r in read_rows(OUT)} if OUT.exists() else {}
+    rows = read_rows(OUT) if OUT.exists() else []
+    done = {tuple(r[k] for k in KEY): r for r in rows}
 
     def row(part, model, n, seed, rate):
         key = (part, model, str(n), str(seed), str(rate))
         if key not in done:
             updates, error = waited(own, model, n, seed, rate)
-            line = dict(zip(("part", "model", "size", "seed", "rate"), key)) | {
-                "updates": updates, "error": round(error, 4), "torch": torch.__version__}
+            line = dict(zip(KEY, key, strict=True))
+            line |= {"updates": updates, "error": round(error, 4), "torch": torch.__version__}
             append_row(OUT, line)
             done[key] = {k: str(v) for k, v in line.items()}
             print(line, file=sys.stderr, flush=True)

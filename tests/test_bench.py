@@ -281,3 +281,12 @@ def test_kinds_of_fields_that_come_with_installed_packages(load):
     assert pictures.shape == (120, 85, 160) and pictures.max() <= 255
     assert people.shape == (6, 438, 11) and not np.isnan(people).any()
     assert bench.kinetic().shape == (640, 12, 60)
+
+
+def test_the_opening_is_run_with_its_own_code(load):
+    bench = load("modes")
+    own = bench.chapter()
+    assert set(own) == bench.NAMES
+    for model in own["kinds"]:
+        updates, error = bench.waited(own, model, 4, 0, 0.01, most=20)
+        assert updates == 20 and 0.5 < error < 2

@@ -20,7 +20,7 @@ def test_each_exercise_says_time_and_difficulty_in_its_first_line(name):
     found = exercises(chapter)
     assert len(found) == len([h for h in chapter.headings() if h.startswith("Exercise: ")]) > 0
     for heading, line in found:
-        assert SAID.match(line), f"{name}, {heading}: begins with {line[:40]!r}, not with a line such as '*5 minutes, easy.* …'"
+        assert SAID.match(line), f"{name}, {heading}: begins with {line[:40]!r}, not '*5 minutes, easy.* …'"
     if chapter.path in CHAPTERS:
         assert len(found) >= 5
 
@@ -30,7 +30,8 @@ def test_the_list_names_pages_that_are_there():
 
 
 @pytest.mark.parametrize(("line", "told"), [
-    ("*5 minutes, easy.* Write", True), ("*1 hour, hard: a small project.* Write", True), ("*About 20 minutes, medium.* Write", True),
+    ("*5 minutes, easy.* Write", True), ("*1 hour, hard: a small project.* Write", True),
+    ("*About 20 minutes, medium.* Write", True),
     ("Write *5 minutes, easy.*", False), ("*5 minutes.* Write", False), ("*easy, 5 minutes.* Write", False),
     ("*Some minutes, easy.* Write", False), ("*5 minutes, trivial.* Write", False), ("*5 minutes, easy.*", False),
 ])

@@ -21,7 +21,8 @@ def readers(name, answers):
 
 
 def solutions(cells):
-    return [c for c in cells if c["cell_type"] == "code" and re.search(r'code-summary: *"?(Solution|Answer)', source(c))]
+    code = [c for c in cells if c["cell_type"] == "code"]
+    return [c for c in code if re.search(r'code-summary: *"?(Solution|Answer)', source(c))]
 
 
 def said_elsewhere(cells, hidden):
@@ -90,7 +91,9 @@ def test_a_notebook_for_learners_runs_and_its_stubs_wait_for_them():
 CHAPTER = [
     ("markdown", "# T\n\n> S."),
     ("markdown", "## Why\n\n::: {.callout-note collapse=\"true\"}\n## A long proof\nStays.\n:::"),
-    ("markdown", "Predict it.\n\n::: {.callout-tip collapse=\"true\"}\n## Answer\nSeven.\n\n::: {#rem-x}\nInside.\n:::\n:::\n\nAfter."),
+    ("markdown", "Predict it.\n\n::: {.callout-tip collapse=\"true\"}\n## Answer\nSeven.\n\n"
+                 "::: {#rem-x}\nInside.\n:::\n:::\n\n"
+                 "After."),
     ("code", "#| code-fold: true\n#| code-summary: \"Table 1\"\ntable = 1"),
     ("markdown", "## Exercises\n\n### Exercise: one {#sec-exr-one}\n\n*5 minutes, easy.* Do it.\n\n"
                  "::: {.callout-note collapse=\"true\"}\n## A hint that tells all\nEight.\n:::"),

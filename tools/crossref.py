@@ -574,7 +574,7 @@ def for_readers(nb: dict, name: str, url: str, answers: bool = True) -> dict:
 
 
 def write_downloads(book: Book, out: Path, names) -> None:
-    "The notebooks that readers download, into a folder of the site: without answers, and those that have any with them."
+    "The notebooks that readers download, into a folder of the site: without answers, and once more with them."
     url = book.files.partition("/blob/")[0]
     (out / NOTEBOOKS).mkdir(exist_ok=True)
     for name in names:
