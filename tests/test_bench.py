@@ -306,3 +306,12 @@ def test_one_layer_or_a_pair_is_compared_at_equal_budgets(load, tmp_path, monkey
     assert lines[0]["low"] < lines[0]["difference"] < lines[0]["high"] and lines[0]["p (Holm)"] >= lines[0]["p"]
     mean, low, high, positive, count = bench.over_data(lines)
     assert (positive, count) == (3, 3) and low <= mean <= high and mean > 1
+
+
+def test_the_opening_is_run_with_its_own_code(load):
+    bench = load("modes")
+    own = bench.chapter()
+    assert set(own) == bench.NAMES
+    for model in own["kinds"]:
+        updates, error = bench.waited(own, model, 4, 0, 0.01, most=20)
+        assert updates == 20 and 0.5 < error < 2

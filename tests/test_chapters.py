@@ -33,6 +33,8 @@ def test_begins_with_title_and_subtitle(chapter):
 def test_ends_with_what_a_reader_takes_along(chapter):
     headings = chapter.headings()
     for title in ["Things to remember", "Exercises", "What the papers say", "Further reading"]:
+        if title == "What the papers say" and chapter.path.name.startswith("00_"):
+            continue        # the opening decides nothing yet
         assert title in headings, f"{chapter.path.name} has no section '{title}'"
     exercises = [h for h in headings if h.startswith("Exercise: ")]
     solutions = [c for c in chapter.code if 'code-summary: "Solution"' in options(c)]

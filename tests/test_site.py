@@ -102,7 +102,8 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
 def test_every_page_has_a_notebook_and_a_twin(site):
     chapters = [name for name in pages(site) if name not in ("references.html", "genindex.html")]
     listed = (site / "llms.txt").read_text()
-    notebooks = {crossref.page_of(path.name) for path in (site / "notebooks").glob("*.ipynb")}
+    notebooks = {crossref.page_of(path.name) for path in (site / "notebooks").glob("*.ipynb")
+                 if not path.stem.endswith("_with_answers")}
     assert {f"{name}.html" for name in notebooks} == set(chapters)
     for name in chapters:
         text = (site / f"{name}.md").read_text(encoding="utf-8")
@@ -120,7 +121,8 @@ def test_constructs_of_the_small_book(small):
                  "Table 1.1: Costs of", "1 First steps", "Part I · Beginnings", "2 Second, in short"):
         assert part in first, part
     for part in ('href="first.html#thm-main"', 'href="first.html#sec-statements"', "Solution",
-                 'href="notebooks/02_second.ipynb" download', 'href="first.html#lem-help"'):
+                 'href="notebooks/02_second.ipynb" download', 'href="notebooks/02_second_with_answers.ipynb" download',
+                 'href="first.html#lem-help"'):
         assert part in second, part
     assert "secret" not in second
     assert "Omranpour" in (small / "references.html").read_text(encoding="utf-8")

@@ -22,6 +22,7 @@ from html import escape
 from pathlib import Path
 
 import handover
+import learners
 from apidoc import Entry
 from grammar import (
     DIRECTIVES,
@@ -485,8 +486,21 @@ def mark_cell(text: str) -> dict:
     return {"cell_type": "markdown", "metadata": {}, "source": text}
 
 
-def download_link(notebook: str) -> str:
-    return f"[Download this notebook]({NOTEBOOKS}/{notebook}){{.download}}"
+def with_answers(notebook: str) -> str:
+    "File name of a notebook that readers download with the answers to its exercises."
+    return f"{Path(notebook).stem}_with_answers.ipynb"
+
+
+def downloads(book: Book, notebook: str) -> list[tuple[str, str]]:
+    "What a page offers for download: text and file. A notebook that has answers is offered without and with them."
+    plain = [("Download this notebook", notebook)]
+    if not learners.without_answers({"cells": book.notebooks[notebook]})[1]:
+        return plain
+    return [*plain, ("with the answers", with_answers(notebook))]
+
+
+def download_link(book: Book, notebook: str) -> str:
+    return " · ".join(f"[{text}]({NOTEBOOKS}/{file}){{.download}}" for text, file in downloads(book, notebook))
 
 
 def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
@@ -507,7 +521,7 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
         if cell["cell_type"] != "code":
             cells.append(cell)
         if cell["cell_type"] == "raw":
-            cells.append(mark_cell(download_link(notebook)))
+            cells.append(mark_cell(download_link(book, notebook)))
     nb["metadata"]["book"] = "resolved"
     return handover.in_lines({**nb, "cells": cells})
 
@@ -538,11 +552,14 @@ def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> tuple[li
 
 SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
 HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`.'
+LEARNERS = " The answers to its exercises were left out; the page it comes from also has it with them."
 
 
-def for_readers(nb: dict, name: str, url: str) -> dict:
+def for_readers(nb: dict, name: str, url: str, answers: bool = True) -> dict:
     "A notebook as readers download it: without what the site needs, with the line that installs the rest."
-    cells = []
+    left_out, cells = 0, []
+    if not answers:
+        nb, left_out = learners.without_answers(nb)
     for cell in nb["cells"]:
         source = source_of(cell)
         if cell["cell_type"] == "code" and SHOWDOC.search(source):
@@ -552,18 +569,20 @@ def for_readers(nb: dict, name: str, url: str) -> dict:
             cell = {**cell, "source": handover.lines_of(source)}
         cells.append(cell)
     note = {"cell_type": "markdown", "id": "how-to-run", "metadata": {},
-            "source": [HOW_TO_RUN.format(name=name, url=url)]}
+            "source": [HOW_TO_RUN.format(name=name, url=url) + (LEARNERS if left_out else "")]}
     return {**nb, "cells": [*cells[:1], note, *cells[1:]]}
 
 
 def write_downloads(book: Book, out: Path, names) -> None:
-    "The notebooks that readers download, into a folder of the site."
+    "The notebooks that readers download, into a folder of the site: without answers, and once more with them."
     url = book.files.partition("/blob/")[0]
     (out / NOTEBOOKS).mkdir(exist_ok=True)
     for name in names:
         nb = json.loads((book.nbs / name).read_text(encoding="utf-8"))
-        text = json.dumps(for_readers(nb, url.rpartition("/")[2], url), ensure_ascii=False, indent=1)
-        (out / NOTEBOOKS / name).write_text(text + "\n", encoding="utf-8")
+        for _, file in downloads(book, name):
+            made = for_readers(nb, url.rpartition("/")[2], url, answers=file != name)
+            text = json.dumps(made, ensure_ascii=False, indent=1)
+            (out / NOTEBOOKS / file).write_text(text + "\n", encoding="utf-8")
 
 
 def copy_files(nbs: Path, out: Path) -> None:

@@ -29,6 +29,7 @@ from crossref import (  # noqa: E402
     QuartoWriter,
     chapter_of,
     copy_files,
+    downloads,
     mark_cell,
     page_of,
     write_downloads,
@@ -171,7 +172,7 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
     places = {}
     for name, nb in processed.items():
         writer = myst.MystWriter(book, name, structure.url, api)
-        nb, places[page_of(name)] = myst.convert(nb, writer, page_links(name, structure))
+        nb, places[page_of(name)] = myst.convert(nb, writer, page_links(name, book, structure))
         if page_of(name) == "index":
             nb["cells"].append(mark_cell(toctrees(structure)) | {"id": "sidebar"})
         text = json.dumps(nb, ensure_ascii=False)
@@ -180,9 +181,9 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
     return places
 
 
-def page_links(name: str, structure: Structure) -> str:
+def page_links(name: str, book: Book, structure: Structure) -> str:
     "HTML of what a reader can do with a page."
-    links = [f'<a href="{NOTEBOOKS}/{name}" download>Download this notebook</a>']
+    links = [f'<a href="{NOTEBOOKS}/{file}" download>{text}</a>' for text, file in downloads(book, name)]
     if structure.repo:
         url = "/".join(part for part in (structure.repo, "blob", structure.branch,
                                          structure.folder, name) if part)

@@ -1,0 +1,39 @@
+"""Every exercise says at once how long it takes and how hard it is."""
+import re
+
+import pytest
+from chapters import CHAPTERS, NBS, Chapter
+
+# The list grows, until it is all chapters.
+TOLD = ["00_modes", "notation"]
+SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
+
+
+def exercises(chapter):
+    "(heading, first line of the text) for each exercise."
+    return re.findall(r"^#+ (Exercise: [^\n]*?)(?: \{#[\w-]+\})?\n\s*([^\n]*)", chapter.text, re.M)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_each_exercise_says_time_and_difficulty_in_its_first_line(name):
+    chapter = Chapter(NBS / f"{name}.ipynb")
+    found = exercises(chapter)
+    assert len(found) == len([h for h in chapter.headings() if h.startswith("Exercise: ")]) > 0
+    for heading, line in found:
+        assert SAID.match(line), f"{name}, {heading}: begins with {line[:40]!r}, not '*5 minutes, easy.* …'"
+    if chapter.path in CHAPTERS:
+        assert len(found) >= 5
+
+
+def test_the_list_names_pages_that_are_there():
+    assert all((NBS / f"{name}.ipynb").exists() for name in TOLD) and len(TOLD) == len(set(TOLD))
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    ("*5 minutes, easy.* Write", True), ("*1 hour, hard: a small project.* Write", True),
+    ("*About 20 minutes, medium.* Write", True),
+    ("Write *5 minutes, easy.*", False), ("*5 minutes.* Write", False), ("*easy, 5 minutes.* Write", False),
+    ("*Some minutes, easy.* Write", False), ("*5 minutes, trivial.* Write", False), ("*5 minutes, easy.*", False),
+])
+def test_what_such_a_line_is(line, told):
+    assert bool(SAID.match(line)) == told

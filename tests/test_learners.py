@@ -1,0 +1,132 @@
+"""Notebooks for learners: no answer stands in them, and the version with answers has all."""
+import ast
+import json
+import re
+
+import crossref
+import learners
+import pytest
+from chapters import NBS
+
+URL = "https://example.org/x/hot_nbdev"
+PAGES = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(NBS.glob("*.ipynb"))}
+
+
+def source(cell):
+    return "".join(cell["source"])
+
+
+def readers(name, answers):
+    return crossref.for_readers(PAGES[name], "hot_nbdev", URL, answers)
+
+
+def solutions(cells):
+    code = [c for c in cells if c["cell_type"] == "code"]
+    return [c for c in code if re.search(r'code-summary: *"?(Solution|Answer)', source(c))]
+
+
+def said_elsewhere(cells, hidden):
+    "All that the notebook says outside of its solutions, in one text."
+    return "\n".join(source(c) for c in cells if c["id"] not in {h["id"] for h in hidden})
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_answer_leaks(name):
+    "Neither a cell with a solution nor its output is there, nor a line of it that nothing else says."
+    hidden, kept = solutions(PAGES[name]["cells"]), readers(name, answers=False)["cells"]
+    assert not solutions(kept)
+    text, elsewhere = json.dumps(kept, ensure_ascii=False), said_elsewhere(PAGES[name]["cells"], hidden)
+    for cell in hidden:
+        secret = [line.strip() for line in source(cell).splitlines() if len(line.strip()) > 15]
+        for line in secret:
+            if not line.startswith(("#|", "check_")) and line not in elsewhere:
+                assert json.dumps(line, ensure_ascii=False)[1:-1] not in text, f"{name}, cell {cell['id']}: {line}"
+        same, = [c for c in kept if c["id"] == cell["id"]]
+        assert same["outputs"] == [] and same["execution_count"] is None
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_folded_answer_stands_under_an_exercise(name):
+    exercise = False
+    for cell in readers(name, answers=False)["cells"]:
+        if cell["cell_type"] == "markdown":
+            for line in re.sub(r"^```.*?^```", "", source(cell), flags=re.M | re.S).splitlines():
+                exercise = line.split(maxsplit=1)[1].startswith("Exercise:") if line.startswith("#") else exercise
+                assert not (exercise and "collapse" in line), f"{name}, cell {cell['id']}"
+                assert not re.match(r"#+ (Answer|Solution)\b", line), f"{name}, cell {cell['id']}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_version_with_answers_has_all_of_them(name):
+    full = {c["id"]: c for c in readers(name, answers=True)["cells"]}
+    for cell in PAGES[name]["cells"]:
+        if learners.is_solution(cell) or cell["cell_type"] == "markdown":
+            assert full[cell["id"]] == cell
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_is_left_is_a_notebook(name):
+    "Every cell is of its kind, keeps its id and its place, and is Python where it is code."
+    cells, kept = PAGES[name]["cells"], readers(name, answers=False)["cells"]
+    rest = [c["id"] for c in kept if c["id"] != "how-to-run"]
+    assert [i for i in (c["id"] for c in cells) if i in rest] == rest
+    for cell in kept:
+        assert all(line.endswith("\n") for line in cell["source"][:-1])
+        if cell["cell_type"] == "code":
+            ast.parse(re.sub(r"^[%!].*", "", source(cell), flags=re.M))
+    said = source(kept[1])
+    assert ("answers to its exercises were left out" in said) == bool(learners.without_answers(PAGES[name])[1])
+
+
+def test_a_notebook_for_learners_runs_and_its_stubs_wait_for_them():
+    "Up to the stubs and past them: nothing calls what is not written yet."
+    space = {}
+    for cell in readers("notation.ipynb", answers=False)["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile(source(cell), cell["id"], "exec"), space)
+    with pytest.raises(NotImplementedError, match="exercise"):
+        space["index_of"](3, (2, 3))
+
+
+CHAPTER = [
+    ("markdown", "# T\n\n> S."),
+    ("markdown", "## Why\n\n::: {.callout-note collapse=\"true\"}\n## A long proof\nStays.\n:::"),
+    ("markdown", "Predict it.\n\n::: {.callout-tip collapse=\"true\"}\n## Answer\nSeven.\n\n"
+                 "::: {#rem-x}\nInside.\n:::\n:::\n\n"
+                 "After."),
+    ("code", "#| code-fold: true\n#| code-summary: \"Table 1\"\ntable = 1"),
+    ("markdown", "## Exercises\n\n### Exercise: one {#sec-exr-one}\n\n*5 minutes, easy.* Do it.\n\n"
+                 "::: {.callout-note collapse=\"true\"}\n## A hint that tells all\nEight.\n:::"),
+    ("code", "def f(x):\n    raise NotImplementedError(\"exercise\")"),
+    ("code", "def check_f(f):\n    assert f(1) == 2"),
+    ("code", "#| code-fold: true\n#| code-summary: \"Solution\"\ndef f(x):\n    return x + 1\n\ncheck_f(f)"),
+    ("markdown", "## Further reading\n\n```\n::: {.callout-note collapse=\"true\"}\n## Answer\n```\n\n"
+                 "::: {.callout-note collapse=\"true\"}\n## More\nBooks.\n:::"),
+]
+
+
+def test_what_an_answer_is():
+    cells = [{"cell_type": kind, "id": f"c{i}", "metadata": {}, "source": text.splitlines(keepends=True)}
+             | ({"outputs": [{"text": "9"}], "execution_count": 3} if kind == "code" else {})
+             for i, (kind, text) in enumerate(CHAPTER)]
+    made, count = learners.without_answers({"cells": cells, "metadata": {}})
+    texts = [source(c) for c in made["cells"]]
+    assert count == 3
+    assert texts[1] == CHAPTER[1][1] and texts[3] == CHAPTER[3][1] and texts[8] == CHAPTER[8][1]
+    assert texts[2] == f"Predict it.\n\n{learners.LEFT_OUT}\n\nAfter."
+    assert texts[4].endswith(f"Do it.\n\n{learners.LEFT_OUT}")
+    assert texts[7].splitlines()[1:] == ["# check_f(f)"] and made["cells"][7]["outputs"] == []
+    assert [c["id"] for c in made["cells"]] == [c["id"] for c in cells]
+
+
+def test_a_page_offers_both_where_there_are_answers(tmp_path):
+    import smallbook
+    book = crossref.Book(smallbook.write_project(tmp_path) / "nbs").check_or_raise()
+    assert [file for _, file in crossref.downloads(book, "01_first.ipynb")] == ["01_first.ipynb"]
+    assert [file for _, file in crossref.downloads(book, "02_second.ipynb")] == [
+        "02_second.ipynb", "02_second_with_answers.ipynb"]
+    crossref.write_downloads(book, tmp_path, book.notebooks)
+    own, full = ((tmp_path / "notebooks" / f"02_second{end}.ipynb").read_text() for end in ("", "_with_answers"))
+    assert "answer = 42" not in own and '"42"' not in own
+    assert "answer = 42" in full and '"42"' in full
+    assert not (tmp_path / "notebooks" / "01_first_with_answers.ipynb").exists()
