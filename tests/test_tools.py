@@ -141,6 +141,15 @@ def test_the_recipes_of_the_makefile_are_those_of_the_readme():
     assert recipes and all(f"make {recipe}" in readme_text for recipe in recipes), recipes
 
 
+def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
+    rows = re.findall(r"^\| \[[^]]+\]\(nbs/(\w+\.ipynb)\) \|[^|]+\| (\d+) \|", (ROOT / "README.md").read_text(), re.M)
+    found, chapters = dict(rows), sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
+    assert [p.name for p in chapters if p.name not in found] == []
+    for path in chapters:
+        said = re.search(r"Reading time: about (\d+) minutes", path.read_text(encoding="utf-8"))
+        assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map of index.ipynb {found[path.name]}"
+
+
 def test_workflows_test_the_oldest_and_the_floors():
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
     cfg = ConfigParser()
