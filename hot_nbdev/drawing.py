@@ -86,7 +86,7 @@ class Schematic:
 
     def text(
         self,
-        x: float,
+        x: float,                  # where the words begin, end or have their middle: see anchor
         y: float,                  # the middle of the line of text
         words: str,
         size: float = 15,          # in pixels at full width
@@ -106,11 +106,11 @@ class Schematic:
 
 # %% ../nbs/drawing.ipynb #5ba9e010
 def box(
-    x: float,
-    y: float,        # of the top left corner
-    width: float,
-    height: float,
-) -> list:           # of (x, y), for `Schematic.path`
+    x: float,        # of its left side
+    y: float,        # of its upper side
+    width: float,    # to the right
+    height: float,   # downwards
+) -> list:           # of (x, y), as a path takes them
     "The four corners of a box."
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
@@ -208,7 +208,7 @@ def arrow(
     end: tuple,           # (x, y) of the tip
     above: str = "",      # words over its middle
     below: str = "",      # words under its middle
-    dash: str = "",       # as in `Schematic.path`
+    dash: str = "",       # of the line, such as "4 3"
 ) -> None:
     "An arrow."
     (x, y), (u, v) = start, end
@@ -237,8 +237,8 @@ def bracket(
 # %% ../nbs/drawing.ipynb #5ba9e016
 def plus(
     d: Schematic,
-    x: float,
-    y: float,        # of the middle
+    x: float,        # of its middle
+    y: float,        # of its middle
 ) -> None:
     "A circle with a plus: the sum of what arrives."
     d.parts.append(("", f'<circle cx="{_short(x)}" cy="{_short(y)}" r="11" stroke-width="1.4"/>'))
