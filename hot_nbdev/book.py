@@ -148,8 +148,7 @@ def _kronecker(
     b: list,    # (p, q), numbers
 ) -> tuple:     # (panels, text)
     "One entry of the Kronecker product and the two entries that make it."
-    p, q = len(b), len(b[0])
-    top = _most(a) * _most(b)
+    q, top = len(b[0]), _most(a) * _most(b)
     large = [[x * y for x in row for y in other] for row in a for other in b]
     panels = [_numbers("A", a, [(0, 1)], top), _numbers("B", b, [(0, 0)], top), _numbers("A ⊗ B", large, [(0, q)], top)]
     return panels, (f"Row 1 of A ⊗ B is row 1 of block row 1; column {q + 1} is column 1 of block column 2. The entry is "

@@ -78,13 +78,15 @@ def test_readme_quotes_callouts_folds_code_and_tells_what_moves(tmp_path, monkey
     html = {"text/html": '<div class="moving"></div>', "text/plain": "A grid."}
     shown = nbformat.v4.new_output("execute_result", data=html, execution_count=1)
     nb = new_notebook(cells=[
-        new_markdown_cell("::: {.callout-tip}\n## Proved\nOne [link](01_a.ipynb).\n\n| a |\n|---|\n| 1 |\n:::\n\nAfter."),
+        new_markdown_cell("::: {.callout-tip}\n## Proved\nOne [link](01_a.ipynb).\n\n| a |\n|---|\n| 1 |\n:::\n\n"
+                          "After."),
         new_code_cell('#| code-fold: true\n#| code-summary: "The cell"\ndraw()', outputs=[shown])])
     nbformat.write(nb, tmp_path / "index.ipynb")
     monkeypatch.setattr(readme, "INDEX", tmp_path / "index.ipynb")
     text = readme.readme()
     assert "> **Proved**\n>\n> One [link](nbs/01_a.ipynb).\n>\n> | a |\n> |---|\n> | 1 |\n\nAfter." in text
-    assert "*To be moved on the site: A grid.*\n\n<details>\n<summary>The cell</summary>\n\n```python\ndraw()\n```" in text
+    assert "*To be moved on the site: A grid.*\n\n<details>\n<summary>The cell</summary>\n\n" in text
+    assert "```python\ndraw()\n```\n\n</details>" in text
 
 
 def test_unchanged_lists_new_changed_and_removed_files(tmp_path):
@@ -147,7 +149,7 @@ def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
     assert [p.name for p in chapters if p.name not in found] == []
     for path in chapters:
         said = re.search(r"Reading time: about (\d+) minutes", path.read_text(encoding="utf-8"))
-        assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map of index.ipynb {found[path.name]}"
+        assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map {found[path.name]}"
 
 
 def test_workflows_test_the_oldest_and_the_floors():

@@ -37,7 +37,7 @@ def target(link):
 
 
 def code(cell):
-    "A code cell and its plain-text output, a moving picture by what is seen, folded code folded; nothing for hidden cells."
+    "A code cell, folded where it is, and its text, of a moving picture what is seen; nothing for hidden cells."
     options = re.findall(r"^#\|\s*(.+)$", cell.source, re.M)
     if any(o.split()[0] in ("hide", "default_exp") for o in options):
         return ""
