@@ -78,6 +78,9 @@ def test_figures_have_label_caption_and_alt_text(chapter):
         if "plt.show(" in cell.source or any("image/png" in o.get("data", {}) for o in cell.outputs):
             keys = {o.split(":")[0] for o in options(cell)}
             assert {"label", "fig-cap", "fig-alt"} <= keys, f"{chapter.path.name}, cell {cell.id}"
+        elif any('class="schematic"' in o.get("data", {}).get("text/html", "") for o in cell.outputs):
+            keys = {o.split(":")[0] for o in options(cell)}
+            assert {"label", "fig-cap"} <= keys, f"{chapter.path.name}, cell {cell.id}"
 
 
 @page

@@ -178,6 +178,38 @@ def test_pictures_without_alternative_text_are_a_mistake(tmp_path):
         crossref.Book(tmp_path / "nbs").check_or_raise()
 
 
+SCHEMATIC = ("#| label: fig-a\n#| fig-cap: \"See @fig-a\"\ndraw()",
+             '<figure class="schematic" role="img" aria-label="A &lt; B."><svg></svg></figure>')
+
+
+def drawing(source, html):
+    data = {"text/html": [html], "text/plain": ["Schematic: A < B."]}
+    return smallbook.cell(source, 9, [{"output_type": "execute_result", "metadata": {}, "data": data}])
+
+
+def test_a_schematic_is_a_figure_that_says_itself_what_is_seen(tmp_path):
+    source, html = SCHEMATIC
+    smallbook.write_nbs(tmp_path / "nbs", index=["# A", drawing(source, html)])
+    book = crossref.Book(tmp_path / "nbs").check_or_raise()
+    assert book.targets["fig-a"].name == "Figure 1"
+    smallbook.write_nbs(tmp_path / "nbs", index=["# A", drawing(source, "<table></table>")])
+    with pytest.raises(crossref.BookError, match="holds no picture"):
+        crossref.Book(tmp_path / "nbs").check_or_raise()
+
+
+def test_for_quarto_the_caption_of_a_schematic_stands_below_it(tmp_path):
+    smallbook.write_nbs(tmp_path / "nbs", index=["# A", drawing(*SCHEMATIC)])
+    book = crossref.Book(tmp_path / "nbs").check_or_raise()
+    other = drawing(SCHEMATIC[0].replace("\ndraw", '\n#| fig-alt: "Another \\"view\\"."\ndraw'), SCHEMATIC[1])
+    for cell, seen in [(drawing(*SCHEMATIC), "A &lt; B."), (other, "Another &quot;view&quot;.")]:
+        nb = crossref.for_quarto({"metadata": {}, "cells": [cell]}, book, "index.ipynb")
+        sources = ["".join(c["source"]) for c in nb["cells"]]
+        assert sources == ["[]{#fig-a}", "draw()", "::: {.book-caption}\nFigure 1: See [Figure 1](#fig-a)\n:::"]
+        html = "".join(nb["cells"][1]["outputs"][0]["data"]["text/html"])
+        assert f'aria-label="{seen}"' in html
+        assert not [p for p in handover.of_notebook(nb) if "front matter" not in p]
+
+
 ENTRY = """---
 
 [source](https://example.org/k.py#L3){target="_blank" style="float:right; font-size:smaller"}

@@ -121,3 +121,17 @@ def test_twin_is_markdown_without_marks(writer):
     assert text == ("# 1 First\n\nAbout.\n\n**Theorem 1.1.** By "
                     "[Definition 2.1](second.html.md#def-second).\n\n"
                     "```python\n6 * 7\n```\n\n```\n42\n```\n")
+
+
+def test_a_schematic_keeps_its_figure_and_its_twin_says_what_is_seen(writer):
+    html = '<figure class="schematic" role="img" aria-label="A &amp; B."><svg></svg></figure>'
+    def cell(options):
+        data = {"text/html": [html], "text/plain": ["Schematic: A & B."]}
+        output = {"output_type": "execute_result", "metadata": {}, "data": data}
+        return smallbook.cell(f'#| label: fig-plot\n#| fig-cap: "A"\n{options}draw()', 1, [output])
+    told = cell("#| fig-alt: Seen\n")
+    made = myst.code_cell(told, told["source"], writer)
+    assert made["metadata"]["mystnb"]["figure"] == {"caption": "Figure 1.2: A", "name": "fig-plot"}
+    assert 'aria-label="Seen"' in made["outputs"][0]["data"]["text/html"]
+    plain = cell("")
+    assert "*Figure: A & B.*" in myst.twin_of_code(plain, myst.Cell.parse(plain["source"]))

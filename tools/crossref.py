@@ -18,6 +18,7 @@ import shutil
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 import handover
@@ -84,6 +85,19 @@ def source_of(cell: dict) -> str:
 
 def markdown_of(output: dict) -> str:
     return "".join(output.get("data", {}).get("text/markdown", ""))
+
+
+def drawn(cell: dict) -> list[dict]:
+    "The outputs of a cell that are schematics: drawings as text, which say themselves what is seen."
+    return [out for out in cell.get("outputs", [])
+            if "".join(out.get("data", {}).get("text/html", "")).startswith('<figure class="schematic"')]
+
+
+def describe(cell: dict, alt: str) -> None:
+    "What is seen in the schematics of a cell, in the words of the cell where it has some."
+    for out in drawn(cell) if alt else []:
+        out["data"]["text/html"] = re.sub(r'aria-label="[^"]*"', lambda _: f'aria-label="{escape(alt)}"',
+                                          "".join(out["data"]["text/html"]), count=1)
 
 
 class Book:
@@ -256,11 +270,12 @@ class Book:
             return
         images = any(kind.startswith("image/") for out in cell.get("outputs", [])
                      for kind in out.get("data", {}))
+        schematic = bool(drawn(cell))
         if "label" in options and not options.get("fig-cap"):
             raise Problem(1, "a figure with a label needs a fig-cap")
-        if "label" in options and not images:
+        if "label" in options and not (images or schematic):
             raise Problem(1, "this figure's cell holds no picture: execute the notebook and save it")
-        if (images or "fig-cap" in options) and not options.get("fig-alt"):
+        if (images or "fig-cap" in options and not schematic) and not options.get("fig-alt"):
             raise Problem(1, "a figure needs a fig-alt, which says what is seen")
         if "fig-cap" in options:
             line = list(options).index("fig-cap") + 1
@@ -487,29 +502,38 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
         elif cell["cell_type"] == "markdown" and not source.startswith("<!--"):
             cell["source"] = writer.write(source)
         elif cell["cell_type"] == "code":
-            cells += figure_for_quarto(cell, source, writer)
-        cells.append(cell)
+            before, after = figure_for_quarto(cell, source, writer)
+            cells += [*before, cell, *after]
+        if cell["cell_type"] != "code":
+            cells.append(cell)
         if cell["cell_type"] == "raw":
             cells.append(mark_cell(download_link(notebook)))
     nb["metadata"]["book"] = "resolved"
     return handover.in_lines({**nb, "cells": cells})
 
 
-def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> list[dict]:
-    "Number a code cell's figure and write its API entries; returns the anchor to put before it."
+def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> tuple[list, list]:
+    """Number a code cell's figure and write its API entries; returns the cells to put before and after it:
+    the anchor, and the caption of a schematic, since Quarto sets captions under images only."""
     for output in cell.get("outputs", []):
         if entry := Entry.parse(markdown_of(output)):
             output["data"]["text/markdown"] = quarto_entry(entry)
     parsed = Cell.parse(source)
-    if "fig-cap" not in parsed.options:
-        return []
-    label = parsed.options.pop("label", "")
+    options = parsed.options
+    describe(cell, options.get("fig-alt", ""))
+    if "fig-cap" not in options:
+        return [], []
+    label = options.pop("label", "")
     name = f"{writer.book.targets[label].name}: " if label else ""
-    parsed.options["fig-cap"] = name + writer.inline(parsed.options["fig-cap"])
+    options["fig-cap"] = name + writer.inline(options["fig-cap"])
+    after = []
+    if drawn(cell):
+        after = [mark_cell(f"::: {{.book-caption}}\n{options.pop('fig-cap')}\n:::")]
+        options.pop("fig-alt", None)
     head = [f"#| {key}: {json.dumps(value, ensure_ascii=False) if key in TEXTS else value}"
-            for key, value in parsed.options.items()]
+            for key, value in options.items()]
     cell["source"] = "\n".join(head + [parsed.body])
-    return [mark_cell(f"[]{{#{label}}}")] if label else []
+    return [mark_cell(f"[]{{#{label}}}")] if label else [], after
 
 
 SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)

@@ -18,7 +18,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
 ROOMS = [room for floor in """
-    storage config book
+    storage config book drawing shapes
     tensor kronecker factorization
     layer attention stochastic pooling kronecker_attention kernels positions registry
     patches axial transformer model_config models cost

@@ -6,6 +6,7 @@ What a construct means is decided in crossref.py; this file says how Sphinx is t
 from __future__ import annotations
 
 import re
+from html import unescape
 
 import yaml
 from apidoc import Entry
@@ -14,6 +15,8 @@ from crossref import (
     Target,
     Writer,
     chapter_of,
+    describe,
+    drawn,
     mark_cell,
     markdown_of,
     page_of,
@@ -186,6 +189,7 @@ def code_cell(cell: dict, source: str, writer: MystWriter) -> dict:
     parsed = Cell.parse(source)
     tags, settings = [], {}
     options = parsed.options
+    describe(cell, options.get("fig-alt", ""))
     tags += ["remove-input"] if options.get("echo") == "false" else []
     tags += ["remove-output"] if options.get("output") == "false" else []
     tags += ["remove-cell"] if options.get("include") == "false" else []
@@ -234,6 +238,9 @@ def twin_of_code(cell: dict, parsed: Cell) -> list[str]:
         data = output.get("data", {})
         if markdown_of(output):
             parts.append(re.sub(r"\A---\s+|\{target=[^}]*\}", "", markdown_of(output)))
+        elif output in drawn(cell):
+            seen = re.search(r'aria-label="([^"]*)"', "".join(data["text/html"]))[1]
+            parts.append(f"*Figure: {unescape(parsed.options.get('fig-alt', seen))}*")
         elif any(kind.startswith("image/") for kind in data):
             parts.append(f"*Figure: {parsed.options.get('fig-alt', '')}*")
         elif text := "".join(data.get("text/plain", output.get("text", ""))):
