@@ -22,7 +22,8 @@ licenses = {"apache2": "Apache-2.0"}
 def carried():
     "What chapters read besides the modules: (file, its place in the package). `book.py` looks for it there."
     tables = [*Path("results").glob("[!.]*.csv"), *Path("results/maps").glob("*.npy")]
-    return [(Path("nbs/book.mplstyle"), Path("book.mplstyle")), *((t, t) for t in sorted(tables))]
+    beside = [Path("nbs/book.mplstyle"), Path("nbs/verdicts.csv")]
+    return [*((file, Path(file.name)) for file in beside), *((t, t) for t in sorted(tables))]
 
 
 class BuildWithBook(build_py):

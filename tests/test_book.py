@@ -19,7 +19,7 @@ from hot_nbdev.book import results_file, style
 
 matplotlib.use("agg")
 NEEDED = ["settings.ini", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "hot_nbdev", "results",
-          "nbs/book.mplstyle"]
+          "nbs/book.mplstyle", "nbs/verdicts.csv"]
 URL = "https://example.org/x/hot_nbdev"
 TABLES = sorted(p for pattern in ("[!.]*.csv", "maps/*.npy") for p in (ROOT / "results").glob(pattern))
 
@@ -44,7 +44,8 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_carries_the_style_and_the_tables_as_they_are(wheel):
     carried = wheel / "hot_nbdev" / "_book"
-    expected = {"book.mplstyle": NBS / "book.mplstyle", **{str(t.relative_to(ROOT)): t for t in TABLES}}
+    expected = {**{name: NBS / name for name in ("book.mplstyle", "verdicts.csv")},
+                **{str(t.relative_to(ROOT)): t for t in TABLES}}
     found = {str(p.relative_to(carried)): p for p in carried.rglob("*") if p.is_file()}
     assert found.keys() == expected.keys()
     for name, path in expected.items():

@@ -12,6 +12,7 @@ finds: so nothing beyond the standard library is imported here. The Sphinx build
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -40,11 +41,21 @@ from grammar import (
     checked_label,
 )
 
+LEDGER = "verdicts.csv"  # of nbs: its rows name the cells that decide them
 NOTEBOOKS = "notebooks"  # folder of the site where the notebooks lie that readers download
 
 
 class BookError(Exception):
     """All problems of a book, one line each."""
+
+
+def decisive_cells(ledger: Path) -> set[tuple[str, str]]:
+    "(notebook, id of a cell) for all cells that the ledger of verdicts names; links lead to them."
+    if not ledger.exists():
+        return set()
+    with open(ledger, encoding="utf-8", newline="") as file:
+        places = " ".join(row["decided"] for row in csv.DictReader(file)).split()
+    return {(notebook, cell) for notebook, _, cell in (place.partition("#") for place in places)}
 
 
 @dataclass(frozen=True)
@@ -116,6 +127,7 @@ class Book:
         self.titles: dict[str, str] = {}
         bib = self.nbs / "references.bib"
         text = bib.read_text(encoding="utf-8") if bib.exists() else ""
+        self.decisive = decisive_cells(self.nbs / LEDGER)
         self.keys = set(re.findall(r"^\s*@\w+\s*\{\s*([^,\s]+)\s*,", text, re.MULTILINE))
         self.notebooks = {
             path.name: json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -284,6 +296,10 @@ class Book:
         if "fig-cap" in options:
             line = list(options).index("fig-cap") + 1
             self.check_block(name, number, Block("text", line, text=options["fig-cap"]))
+
+    def anchor(self, name: str, cell: dict) -> str:
+        "Where links to a cell lead that decides a claim of a paper; empty for the others."
+        return f"cell-{cell['id']}" if (name, cell.get("id")) in self.decisive else ""
 
     def place(self, name: str, cell: dict, before: str) -> str:
         "Where a processed cell stands in its source; one that nbdev made stands after `before`."
@@ -519,6 +535,8 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
         elif cell["cell_type"] == "markdown" and not source.startswith("<!--"):
             cell["source"] = writer.write(source)
         elif cell["cell_type"] == "code":
+            anchor = book.anchor(notebook, cell)
+            cells += [mark_cell(f"[]{{#{anchor}}}")] if anchor else []
             before, after = figure_for_quarto(cell, source, writer)
             cells += [*before, cell, *after]
         if cell["cell_type"] != "code":

@@ -174,6 +174,9 @@ def convert(nb: dict, writer: MystWriter, links: str) -> tuple[dict, list[str]]:
         if cell["cell_type"] == "markdown":
             cells.append(mark_cell(writer.write(source)))
         else:
+            if anchor := writer.book.anchor(name, cell):
+                cells.append(mark_cell(f'<span id="{anchor}"></span>'))
+                places.append(writer.book.place(name, cell, places[-1]))
             cells.append(code_cell(cell, source, writer))
         places.append(writer.book.place(name, cell, places[-1]))
     for number, cell in enumerate(cells):
