@@ -7,6 +7,7 @@ A file holds fields (F, n1, …, nk), NaN where nothing was observed; `hot_motio
 The packages are not imported, only their files are read: `pip install --no-deps iris-sample-data nilearn`, and
 `pip install h5py nibabel` to read them. covid and kinetic come with TensorLy, pictures with scikit-learn.
 """
+
 import argparse
 import gzip
 import sys
@@ -42,7 +43,7 @@ def variable(path, name):
 
 
 def a1b():
-    "Air temperature at 1.5 m over North America, a climate model in scenario A1B: 240 years, 37 latitudes, 49 longitudes."
+    "Air temperature at 1.5 m over North America, a climate model's scenario A1B: 240 years, 37 x 49 places."
     return variable(packaged("iris-sample-data", "A1B_north_america.nc"), "air_temperature")
 
 
@@ -61,29 +62,36 @@ def mri(thick=16, margin=20):
         head = np.asarray(nibabel.Nifti1Image.from_bytes(f.read()).dataobj, np.float32)
     head = head[margin:-margin, margin:-margin, margin:-margin]
     count = head.shape[1] // thick
-    slabs = head[:, :count * thick].reshape(head.shape[0], count, thick, head.shape[2])
+    slabs = head[:, : count * thick].reshape(head.shape[0], count, thick, head.shape[2])
     return slabs.transpose(1, 2, 3, 0)
 
 
 def covid():
     "Antibodies of 438 people: 6 antigens as sheets, people as rows, 11 kinds of antibodies and receptors as columns."
     from tensorly.datasets import load_covid19_serology
+
     return np.asarray(load_covid19_serology().tensor, np.float32).transpose(1, 0, 2)
 
 
 def kinetic():
-    "Fluorescence of mixtures while they react: a field for each mixture and emission, wavelengths of excitation by time."
+    "Fluorescence of mixtures while they react: a field for each mixture and emission, excitation by time."
     from tensorly.datasets import load_kinetic
-    values = np.asarray(load_kinetic().tensor, np.float32)          # (64 mixtures, 12 excitations, 10 emissions, 60 times)
+
+    values = np.asarray(load_kinetic().tensor, np.float32)  # (64 mixtures, 12 excitations, 10 emissions, 60 times)
     return values.transpose(0, 2, 1, 3).reshape(-1, values.shape[1], values.shape[3])
 
 
 def pictures(height=85, width=160):
     "Tiles of two photographs in three colours; the training part is the one of China."
     from sklearn.datasets import load_sample_images
-    tiles = [picture[i:i + height, j:j + width, c] for picture in load_sample_images().images
-             for i in range(0, picture.shape[0] - height + 1, height) for j in range(0, picture.shape[1] - width + 1, width)
-             for c in range(3)]
+
+    tiles = [
+        picture[i : i + height, j : j + width, c]
+        for picture in load_sample_images().images
+        for i in range(0, picture.shape[0] - height + 1, height)
+        for j in range(0, picture.shape[1] - width + 1, width)
+        for c in range(3)
+    ]
     return np.array(tiles, np.float32)
 
 

@@ -33,7 +33,8 @@ MODELS = {
     "fourier": {"model": "fourier", "model_option": {"width": 16, "frequencies": 17}},
     "unet": {"model": "unet", "model_option": {"width": 16}},
 }
-BUDGETS = {(16, "align"): 40, (16, "shift"): 20, (32, "shift"): 60, (64, "shift"): 240, (128, "shift"): 960, (10, "shift"): 60}
+BUDGETS = {(16, "align"): 40, (16, "shift"): 20, (32, "shift"): 60, (64, "shift"): 240, (128, "shift"): 960,
+           (10, "shift"): 60}
 MODES = {10: 3}                          # of a frame, where they are not two
 ROUNDS, UPDATES, EVERY = 3, 6, 50        # updates of a round, updates of an epoch
 

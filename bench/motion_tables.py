@@ -6,6 +6,7 @@
 Budgets and models are those of studies/motion.md, epochs follow from results/motion_pace.csv, rates from the rows of
 the tables that end in -rates. A table whose rates are not all found yet is left out, and what is still to run is said.
 """
+
 import argparse
 import json
 from pathlib import Path
@@ -19,68 +20,132 @@ from hot_nbdev.tables import merged
 
 ROOT = Path(__file__).parents[1]
 GRID = (0.001, 0.003, 0.01, 0.03)
-SEARCHED = 99                                           # the seed of all searches
+SEARCHED = 99  # the seed of all searches
 REAL = ["product", "product, no norm", "full", "axial", "axial + token", "none", "dilated", "fourier"]
 SCENES = ["product", "full", "axial + token", "dilated", "unet"]
 
 
 class Case(NamedTuple):
     "A table of rows, and the search of its rates."
-    name: str               # motion-NAME and motion-NAME-rates
+
+    name: str  # motion-NAME and motion-NAME-rates
     title: str
-    data: dict              # as shown -> as hot_motion calls it
-    size: tuple             # of a frame
+    data: dict  # as shown -> as hot_motion calls it
+    size: tuple  # of a frame
     models: list
-    pace: int               # size whose pace was measured
+    pace: int  # size whose pace was measured
     reach: tuple | None = None
     move: str = "shift"
-    grid: tuple = GRID      # of rates
-    search: str = ""        # the data that choose for all; default: the first
+    grid: tuple = GRID  # of rates
+    search: str = ""  # the data that choose for all; default: the first
 
 
 FIELD = "motion_fields/{}.npy"
 CASES = [
-    Case("align", "White tables in another order", {"white": "white"}, (16, 16),
-         [m for m in motion_pace.MODELS if m not in ("fourier", "unet")], 16, move="align"),
-    Case("scenes", "Windows of scenes that move, 32 x 32", {"Sentinel-2": "sentinel2", "Indian Pines": "indian_pines"}, (32, 32),
-         SCENES, 32, reach=(8, 8), grid=GRID[:3]),
+    Case(
+        "align",
+        "White tables in another order",
+        {"white": "white"},
+        (16, 16),
+        [m for m in motion_pace.MODELS if m not in ("fourier", "unet")],
+        16,
+        move="align",
+    ),
+    Case(
+        "scenes",
+        "Windows of scenes that move, 32 x 32",
+        {"Sentinel-2": "sentinel2", "Indian Pines": "indian_pines"},
+        (32, 32),
+        SCENES,
+        32,
+        reach=(8, 8),
+        grid=GRID[:3],
+    ),
     Case("a1b", "Air temperature that moves, 16 x 16", {"A1B": FIELD.format("a1b")}, (16, 16), REAL, 16, reach=(8, 8)),
-    Case("ostia", "Temperature of the sea that moves, 8 x 32", {"OSTIA": FIELD.format("ostia")}, (8, 32), REAL, 16, reach=(4, 16)),
-    Case("pictures", "Photographs that move, 16 x 16", {"pictures": FIELD.format("pictures")}, (16, 16), REAL, 16, reach=(8, 8)),
-    Case("mri", "A head that moves, 10 x 10 x 10", {"T1": FIELD.format("mri")}, (10, 10, 10), REAL, 10, reach=(3, 3, 3)),
-    Case("kinetic", "Reactions that begin earlier or later, 12 x 16", {"Kinetic": FIELD.format("kinetic")}, (12, 16), REAL, 16,
-         reach=(0, 8)),
-    Case("covid", "People and measurements in another order, 16 x 11", {"COVID-19": FIELD.format("covid")}, (16, 11),
-         [m for m in REAL if m != "fourier"], 16, move="align"),
+    Case(
+        "ostia",
+        "Temperature of the sea that moves, 8 x 32",
+        {"OSTIA": FIELD.format("ostia")},
+        (8, 32),
+        REAL,
+        16,
+        reach=(4, 16),
+    ),
+    Case(
+        "pictures",
+        "Photographs that move, 16 x 16",
+        {"pictures": FIELD.format("pictures")},
+        (16, 16),
+        REAL,
+        16,
+        reach=(8, 8),
+    ),
+    Case(
+        "mri", "A head that moves, 10 x 10 x 10", {"T1": FIELD.format("mri")}, (10, 10, 10), REAL, 10, reach=(3, 3, 3)
+    ),
+    Case(
+        "kinetic",
+        "Reactions that begin earlier or later, 12 x 16",
+        {"Kinetic": FIELD.format("kinetic")},
+        (12, 16),
+        REAL,
+        16,
+        reach=(0, 8),
+    ),
+    Case(
+        "covid",
+        "People and measurements in another order, 16 x 11",
+        {"COVID-19": FIELD.format("covid")},
+        (16, 11),
+        [m for m in REAL if m != "fourier"],
+        16,
+        move="align",
+    ),
 ]
 
 
 def row_of(case, model, epochs):
     "Settings of a row that are its own."
-    own = {k: v for k, v in motion_pace.settings(model, case.size, case.move).items() if k not in ("data", "size", "move")}
+    own = {
+        k: v for k, v in motion_pace.settings(model, case.size, case.move).items() if k not in ("data", "size", "move")
+    }
     if model == "product, no norm":
-        own["attention_options"] = {"qk_norm": False}       # whatever the default becomes
+        own["attention_options"] = {"qk_norm": False}  # whatever the default becomes
     return {**own, "epochs": epochs[case.pace, case.move, model]}
 
 
 def common(case):
     "Settings that all rows of a case share."
-    return {"size": list(case.size), **({"reach": list(case.reach)} if case.reach else {}),
-            **({"move": case.move} if case.move != "shift" else {})}
+    return {
+        "size": list(case.size),
+        **({"reach": list(case.reach)} if case.reach else {}),
+        **({"move": case.move} if case.move != "shift" else {}),
+    }
 
 
 def search_table(case, epochs, rates):
     "The table of a search."
     shown = case.search or next(iter(case.data))
-    return {"title": f"{case.title}: which learning rate (seed {SEARCHED})", "command": "motion", "data": {shown: case.data[shown]},
-            "settings": common(case), "seeds": [SEARCHED], "each": [{"rate": r} for r in rates],
-            "rows": {m: row_of(case, m, epochs) for m in case.models}}
+    return {
+        "title": f"{case.title}: which learning rate (seed {SEARCHED})",
+        "command": "motion",
+        "data": {shown: case.data[shown]},
+        "settings": common(case),
+        "seeds": [SEARCHED],
+        "each": [{"rate": r} for r in rates],
+        "rows": {m: row_of(case, m, epochs) for m in case.models},
+    }
 
 
 def table(case, epochs, rates):
     "The table of the rows that count."
-    return {"title": f"{case.title}, at equal processor time", "command": "motion", "data": case.data, "settings": common(case),
-            "rows": {m: {**row_of(case, m, epochs), "rate": rates[m]} for m in case.models}}
+    return {
+        "title": f"{case.title}, at equal processor time",
+        "command": "motion",
+        "data": case.data,
+        "settings": common(case),
+        "rows": {m: {**row_of(case, m, epochs), "rate": rates[m]} for m in case.models},
+    }
 
 
 def told(settings):
@@ -92,13 +157,15 @@ def told(settings):
 def searched(case, epochs, rows):
     "model -> {rate: error on the validation part}, from the rows that were written."
     asked, found = search_table(case, epochs, case.grid), {m: {} for m in case.models}
-    known = {told(merged(asked["settings"], own, {}, {"data": data, "seed": SEARCHED})): m
-             for m, own in asked["rows"].items() for data in asked["data"].values()}
+    known = {
+        told(merged(asked["settings"], own, {}, {"data": data, "seed": SEARCHED})): m
+        for m, own in asked["rows"].items()
+        for data in asked["data"].values()
+    }
     for line in rows:
         settings = json.loads(line["settings"])
-        rate = settings.pop("rate")
-        if (model := known.get(json.dumps(settings, sort_keys=True))) is not None:
-            found[model][rate] = float(line["val_loss"])
+        if (model := known.get(told(settings))) is not None:
+            found[model][settings["rate"]] = float(line["val_loss"])
     return found
 
 
@@ -133,11 +200,15 @@ def tables_of(case, epochs, rows):
 
 def written(tables):
     "All tables as text, a row in a line."
-    line = lambda v: json.dumps(v, ensure_ascii=False)
+    def line(value):
+        return json.dumps(value, ensure_ascii=False)
+
     blocks = []
     for name, about in tables.items():
         parts = [f'  "title": {line(about["title"])}, "command": {line(about["command"])}']
-        parts += [f"  {line(key)}: {line(value)}" for key, value in about.items() if key not in ("title", "command", "rows")]
+        parts += [
+            f"  {line(key)}: {line(value)}" for key, value in about.items() if key not in ("title", "command", "rows")
+        ]
         rows = ",\n".join(f"   {line(row)}: {line(own)}" for row, own in about["rows"].items())
         blocks.append(",\n".join([f" {line(name)}: {{\n" + parts[0], *parts[1:], f'  "rows": {{\n{rows}\n  }}\n }}']))
     return "{\n" + ",\n".join(blocks) + "\n}\n"
@@ -149,7 +220,10 @@ def main():
     parser.add_argument("--rows", type=Path, nargs="*", default=[ROOT / "results" / "motion.csv"], help="files of rows")
     args = parser.parse_args()
     rows = [r for path in args.rows for r in read_rows(path)]
-    epochs = {(int(r["size"]), r["move"], r["model"]): int(r["epochs"]) for r in read_rows(ROOT / "results" / "motion_pace.csv")}
+    epochs = {
+        (int(r["size"]), r["move"], r["model"]): int(r["epochs"])
+        for r in read_rows(ROOT / "results" / "motion_pace.csv")
+    }
     path, before = ROOT / "hot_nbdev" / "tables.json", json.loads((ROOT / "hot_nbdev" / "tables.json").read_text())
     after = dict(before)
     for case in CASES:

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'DECIDED', 'Training', 'JOBS', 'fields_of', 'Places', 'renamed', 'Grouped', 'Job', 'config_for',
-           'ForecastJob', 'flip_volumes', 'flip_scenes', 'ClassifyJob', 'SegmentJob', 'describe', 'run_name', 'build',
-           'Run', 'run_job']
+           'ForecastJob', 'flip_scenes', 'ClassifyJob', 'SegmentJob', 'describe', 'run_name', 'build', 'Run', 'run_job']
 
 # %% ../nbs/jobs.ipynb #9d301a05
 import dataclasses
@@ -24,6 +23,7 @@ from .files import file_md5
 from .model_config import FORMER_NAMES, ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
 from .paired import add_rows, scores_name
+from .parts import redrawn, sampled
 from .predict import Inputs
 from .registry import Registry
 from .results import check_results, code_begun_with, code_of, row
@@ -32,7 +32,7 @@ from .scenes import SCENES
 from .series import SERIES
 from .tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
 from .training import TrainConfig, evaluate, fit
-from .volumes import random_flips
+from .volumes import augment_volumes, random_flips
 
 # %% ../nbs/jobs.ipynb #9d301a07
 PAPERS = {      # what they searched over, for --help
@@ -153,6 +153,7 @@ class Job(Grouped):
     data: str | None = option(None, "name of the data, or a path")
     model: str = option("hot", "the Transformer, or a rival in its place")
     model_option: dict = option({}, "settings of a rival, such as width=0.25")
+    draws: int | None = option(None, "training samples of an epoch, drawn by chance; default: all of them, each once", least=1)
     combine: str | None = option(None, "of hot1 and hot2: maps combined by a product or a sum", choices=("product", "sum"))
 
     @classmethod
@@ -262,15 +263,6 @@ def _class_weights(job, parts) -> torch.Tensor | None:
     return balanced_weights(torch.arange(len(counts)).repeat_interleave(counts), len(counts))
 
 
-def flip_volumes(x, *rest):
-    "Each volume turned around along each mode by chance, with its mask."
-    mask, y = (rest[0], rest[1]) if len(rest) == 2 else (None, rest[0])
-    if mask is None:
-        return random_flips(x), y
-    x, mask = random_flips(x, (1, 2, 3), mask)
-    return x, mask, y
-
-
 def flip_scenes(x, y):
     "Each picture turned around along rows and columns by chance, with its labels."
     return random_flips(x, (x.ndim - 3, x.ndim - 2), y, (1, 2))
@@ -281,6 +273,7 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
     "What hot_classify is told."
     size: int = option(28, "voxels a side of an official set", choices=(28, 64))
     flips: bool = option(False, "random flips in training")
+    shifts: int = option(0, "random shifts in training, by at most so many voxels along each mode", least=0)
     class_weights: str = option("none", "of the classes in the loss", choices=("none", "balanced"))
 
     kind, config_class, rivals = "classify", ClassifierConfig, ("resnet",)
@@ -302,7 +295,7 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
         return Classification(len(parts.about["classes"]), _class_weights(self, parts))
 
     def augmentation(self, parts) -> Callable | None:
-        return flip_volumes if self.flips else None
+        return augment_volumes(self.flips, self.shifts)
 
 # %% ../nbs/jobs.ipynb #9d301a21
 @dataclass(frozen=True)
@@ -406,6 +399,7 @@ def run_job(
     "Train, test, add rows to a table."
     say(f"reading {job.data}")
     parts = job.parts()
+    parts = parts._replace(train=sampled(parts.train, job.draws))
     for line in parts.about["told"]:
         say(line)
     model, x = build(job, parts)
@@ -418,7 +412,7 @@ def run_job(
     code = code_begun_with(folder, code_of(model, task, config, parts.train), job.resume)
     files = {"input.json": f"{describe(job, parts)}\n", "code.json": json.dumps(code)}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
-                 augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
+                 augment=redrawn(parts.train, job.augmentation(parts)), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
                  accelerator=accelerator, about=_about(job, parts), files=files)
     rows, kept = [], []
     for horizon, part in _tests(job, parts):

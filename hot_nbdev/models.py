@@ -19,6 +19,7 @@ from hot_nbdev.model_config import (
     HOTConfig,
     ModelConfig,
     SegmenterConfig,
+    joint_maps,
     model_kind,
     position_modes,
     register_config,
@@ -27,7 +28,7 @@ from .patches import PatchEmbed, check_input, patch_mask, unpatchify
 from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from .registry import Registry
 from .storage import atomic_write
-from .transformer import FEED_FORWARDS, Block, attends_jointly, make_attention, make_kernel
+from .transformer import FEED_FORWARDS, Block, make_attention, make_kernel
 
 # %% ../nbs/models.ipynb #mdlmod1
 def _saved_config(folder) -> ModelConfig:
@@ -156,10 +157,10 @@ def load_model(
     return _class_of(_saved_config(folder)).load(folder, device, dtype)
 
 # %% ../nbs/models.ipynb #6dded602
-def _rotary(c: HOTConfig, device=None, dtype=None) -> nn.Module:       # rotary(t, mode)
-    "Rotary positions that fit the attention."
+def _rotary(c: HOTConfig, name: str, device=None, dtype=None) -> nn.Module:       # rotary(t, mode)
+    "Rotary positions that fit an attention."
     modes, new = position_modes(c), dict(device=device, dtype=dtype)
-    if attends_jointly(c.attention, c.order, c.attention_options.get("groups")):
+    if joint_maps(c, name):
         return AxialRotary(c.dim // c.heads, c.order, modes, **new)
     return Rotary(c.dim // c.heads, modes, **new)
 
@@ -174,14 +175,15 @@ def _positions(c: HOTConfig, **new) -> nn.Module:
 
 
 def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
-    "The attention of one block; `seed` gives each block its own random features."
+    "The attention of one block, whose number is `seed`: it gives each block its own random features."
+    name = c.attentions[seed % len(c.attentions)]
     options = {k: v for k, v in dict(causal=c.causal, dropout=c.attention_dropout).items() if v}
-    kernel = c.kernel or ("prf" if c.attention == "full-linear" else None)
+    kernel = c.kernel or ("prf" if name == "full-linear" else None)
     if kernel:
         options["kernel"] = make_kernel(kernel, c.dim // c.heads, c.kernel_features, seed=seed, **new)
     if c.positions == "rotary":
-        options["rotary"] = _rotary(c, **new)
-    return make_attention(c.attention, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
+        options["rotary"] = _rotary(c, name, **new)
+    return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
 
 
 def _block(c: HOTConfig, seed: int, **new) -> Block:

@@ -122,7 +122,7 @@ def planned(
 # %% ../nbs/tables.ipynb #7b1e0c27
 BEFORE = {
     "forecast": dict(lookback=96, horizon=96, mend=False, masked=False, sort=False),
-    "classify": dict(size=28, flips=False, class_weights="none"),
+    "classify": dict(size=28, flips=False, shifts=0, class_weights="none"),
     "motion": {},
     "segment": dict(labels=None, window=None, block=None, stride=None, gap=0, limit=None, flips=False, class_weights="none",
                     ignore=[], criterion="accuracy"),
@@ -134,7 +134,7 @@ def _same_data(job: Job, line: dict) -> bool:
     path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
     if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_md5(path)):
         return False
-    told, now = {**BEFORE[job.kind], **renamed(json.loads(line.get("settings") or "{}"))}, job.numbers()
+    told, now = {"draws": None, **BEFORE[job.kind], **renamed(json.loads(line.get("settings") or "{}"))}, job.numbers()
     return all(told.get(name) == now[name] for name in job.groups()["data"] if name not in ("data", "score"))
 
 # %% ../nbs/tables.ipynb #7b1e0c28

@@ -232,7 +232,8 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
     assert set(table.rows) == {model for size, move, model in pace if (size, move) == (32, "shift")}
     for model, own in table.rows.items():
         assert own["epochs"] == int(pace[32, "shift", model]["epochs"])
-        assert {k: v for k, v in own.items() if k != "epochs"}.items() <= bench.settings(model, (32, 32), "shift").items()
+        settings = bench.settings(model, (32, 32), "shift")
+        assert {k: v for k, v in own.items() if k != "epochs"}.items() <= settings.items()
     made = load("motion_tables")
     for case in made.CASES:
         for name in (f"motion-{case.name}-rates", f"motion-{case.name}"):
@@ -281,6 +282,30 @@ def test_kinds_of_fields_that_come_with_installed_packages(load):
     assert pictures.shape == (120, 85, 160) and pictures.max() <= 255
     assert people.shape == (6, 438, 11) and not np.isnan(people).any()
     assert bench.kinetic().shape == (640, 12, 60)
+
+
+def test_one_layer_or_a_pair_is_compared_at_equal_budgets(load, tmp_path, monkeypatch):
+    "Epochs fill the budget, tables follow from pace and rates, and the comparison finds what was put into the scores."
+    bench = load("pair")
+    small = bench.CASES["white"]._replace(settings=dict(size=[6, 6], draws=8, batch_size=4))
+    monkeypatch.setitem(bench.CASES, "white", small)
+    rows = bench.pace("white", rounds=1, updates=1)
+    assert [r["kind"] for r in rows] == list(bench.KINDS)
+    assert all(r["updates"] == 2 and r["epochs_time"] >= 2 for r in rows)
+    by_kind = {r["kind"]: r for r in rows}
+    assert by_kind["both in each block"]["multiply_adds"] > by_kind["alternating"]["multiply_adds"] > 0
+    epochs = {("white", r["kind"], budget): r[f"epochs_{budget}"] for r in rows for budget in ("time", "work")}
+    made, todo = bench.tables_of("white", epochs, tmp_path)
+    assert list(made) == ["pair-white-rates"] and todo == {kind: list(bench.GRID) for kind in bench.KINDS}
+    noise = np.random.default_rng(0).normal(size=(4, 5))
+    better = {"alternating": 0, "both in each block": 0, "product": 3, "sum": 0}
+    kinds = {kind: dict(enumerate(noise[i] + better[kind])) for i, kind in enumerate(bench.KINDS)}
+    scores = dict.fromkeys("abc", kinds)
+    lines = bench.compared(scores, "time")
+    assert len(lines) == 9 and [line["ours"] for line in lines[:3]] == ["product", "product", "sum"]
+    assert lines[0]["low"] < lines[0]["difference"] < lines[0]["high"] and lines[0]["p (Holm)"] >= lines[0]["p"]
+    mean, low, high, positive, count = bench.over_data(lines)
+    assert (positive, count) == (3, 3) and low <= mean <= high and mean > 1
 
 
 def test_the_opening_is_run_with_its_own_code(load):

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from assertions import asserted
 from chapters import NBS, REFERENCE, ROOT, all_chapters, all_pages, exported, options, runs
+from crossref import DRAWN
 
 matplotlib.use("agg")
 CHAPTERS, PAGES = all_chapters(), all_pages()
@@ -80,7 +81,7 @@ def test_figures_have_label_caption_and_alt_text(chapter):
         if "plt.show(" in cell.source or any("image/png" in o.get("data", {}) for o in cell.outputs):
             keys = {o.split(":")[0] for o in options(cell)}
             assert {"label", "fig-cap", "fig-alt"} <= keys, f"{chapter.path.name}, cell {cell.id}"
-        elif any('class="schematic"' in o.get("data", {}).get("text/html", "") for o in cell.outputs):
+        elif any(mark in o.get("data", {}).get("text/html", "") for o in cell.outputs for mark in DRAWN):
             keys = {o.split(":")[0] for o in options(cell)}
             assert {"label", "fig-cap"} <= keys, f"{chapter.path.name}, cell {cell.id}"
 

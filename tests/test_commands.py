@@ -651,7 +651,8 @@ def test_the_tables_are_listed(capsys):
     )
 
 
-@pytest.mark.parametrize("table, seeds", [("forecasting-weather", 2), ("forecasting-minutes", 1), ("forecasting-hours", 5)])
+@pytest.mark.parametrize("table, seeds", [("forecasting-weather", 2), ("forecasting-minutes", 1),
+                                          ("forecasting-hours", 5)])
 def test_a_table_brings_its_seeds(capsys, table, seeds):
     hot_reproduce([table, "--dry-run"])
     assert capsys.readouterr().out.count(": to do") == seeds

@@ -98,8 +98,9 @@ def test_tables_of_some_rows_and_columns_are_reordered_alike():
         table, sheet, *places = draw.tolist()
         rows, columns, again_rows, again_columns = places[:4], places[4:7], places[7:11], places[11:]
         assert len(set(rows)) == 4 and sorted(rows) == sorted(again_rows) and sorted(columns) == sorted(again_columns)
-        assert torch.equal(a, sheets[table][rows][:, columns]) and torch.equal(b, sheets[table][again_rows][:, again_columns])
-        assert torch.equal(c, sheets[sheet][rows][:, columns]) and torch.equal(d, sheets[sheet][again_rows][:, again_columns])
+        for first, second, source in ((a, b, sheets[table]), (c, d, sheets[sheet])):
+            assert torch.equal(first, source[rows][:, columns])
+            assert torch.equal(second, source[again_rows][:, again_columns])
         seen |= set(rows)
     assert seen == set(range(9))
     with pytest.raises(ValueError, match="at least two"):

@@ -74,6 +74,19 @@ def test_readme_moves_links_and_drops_labels_and_hidden_cells(tmp_path, monkeypa
     assert text.endswith("```python\n1 + 1\n```\n\n```\n2\n```\n")
 
 
+def test_readme_quotes_callouts_folds_code_and_tells_what_moves(tmp_path, monkeypatch):
+    html = {"text/html": '<div class="moving"></div>', "text/plain": "A grid."}
+    shown = nbformat.v4.new_output("execute_result", data=html, execution_count=1)
+    nb = new_notebook(cells=[
+        new_markdown_cell("::: {.callout-tip}\n## Proved\nOne [link](01_a.ipynb).\n\n| a |\n|---|\n| 1 |\n:::\n\nAfter."),
+        new_code_cell('#| code-fold: true\n#| code-summary: "The cell"\ndraw()', outputs=[shown])])
+    nbformat.write(nb, tmp_path / "index.ipynb")
+    monkeypatch.setattr(readme, "INDEX", tmp_path / "index.ipynb")
+    text = readme.readme()
+    assert "> **Proved**\n>\n> One [link](nbs/01_a.ipynb).\n>\n> | a |\n> |---|\n> | 1 |\n\nAfter." in text
+    assert "*To be moved on the site: A grid.*\n\n<details>\n<summary>The cell</summary>\n\n```python\ndraw()\n```" in text
+
+
 def test_unchanged_lists_new_changed_and_removed_files(tmp_path):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     for name in ("same", "changed", "removed"):
@@ -126,6 +139,15 @@ def test_the_recipes_of_the_makefile_are_those_of_the_readme():
     recipes = re.findall(r"^(\w+):.*##", (ROOT / "Makefile").read_text(), re.M)
     readme_text = (ROOT / "README.md").read_text()
     assert recipes and all(f"make {recipe}" in readme_text for recipe in recipes), recipes
+
+
+def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
+    rows = re.findall(r"^\| \[[^]]+\]\(nbs/(\w+\.ipynb)\) \|[^|]+\| (\d+) \|", (ROOT / "README.md").read_text(), re.M)
+    found, chapters = dict(rows), sorted((ROOT / "nbs").glob("[0-9][0-9]_*.ipynb"))
+    assert [p.name for p in chapters if p.name not in found] == []
+    for path in chapters:
+        said = re.search(r"Reading time: about (\d+) minutes", path.read_text(encoding="utf-8"))
+        assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map of index.ipynb {found[path.name]}"
 
 
 def test_workflows_test_the_oldest_and_the_floors():

@@ -88,10 +88,13 @@ def markdown_of(output: dict) -> str:
     return "".join(output.get("data", {}).get("text/markdown", ""))
 
 
+DRAWN = ('<figure class="schematic"', '<div class="moving"')
+
+
 def drawn(cell: dict) -> list[dict]:
-    "The outputs of a cell that are schematics: drawings as text, which say themselves what is seen."
+    "The outputs of a cell that are schematics or moving pictures: drawings as text, which say themselves what is seen."
     return [out for out in cell.get("outputs", [])
-            if "".join(out.get("data", {}).get("text/html", "")).startswith('<figure class="schematic"')]
+            if "".join(out.get("data", {}).get("text/html", "")).startswith(DRAWN)]
 
 
 def describe(cell: dict, alt: str) -> None:

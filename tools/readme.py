@@ -17,12 +17,18 @@ LINK = re.compile(r"\]\((?!https?:|#|/)([^)]+)\)")     # the target of a relativ
 LABEL = re.compile(r"[ \t]*\{#[^}]*\}[ \t]*$", re.M)   # Quarto's label at the end of a heading
 CITED = re.compile(r" \[[^\]\n]*@\w[^\]\n]*\](?!\()")      # a citation in brackets
 FRONT = re.compile(r"\A---\n.*?\n---\n", re.S)
+CALLOUT = re.compile(r"^::: \{\.callout-[^}]*\}\n## ([^\n]+)\n(.*?)^:::$", re.S | re.M)
 
 
 def markdown(source):
     "A Markdown cell as GitHub shows it: links start at the top folder, labels and citations are gone."
-    source = CITED.sub("", LABEL.sub("", FRONT.sub("", source)))
+    source = CALLOUT.sub(quoted, CITED.sub("", LABEL.sub("", FRONT.sub("", source))))
     return LINK.sub(lambda m: f"]({target(m[1])})", source)
+
+
+def quoted(callout):
+    "A callout as a quotation that begins with its title."
+    return "\n".join(f"> {line}".rstrip() for line in f"**{callout[1]}**\n\n{callout[2]}".strip().splitlines())
 
 
 def target(link):
@@ -31,14 +37,20 @@ def target(link):
 
 
 def code(cell):
-    "A code cell and its plain-text output; nothing for hidden cells."
+    "A code cell and its plain-text output, a moving picture by what is seen, folded code folded; nothing for hidden cells."
     options = re.findall(r"^#\|\s*(.+)$", cell.source, re.M)
     if any(o.split()[0] in ("hide", "default_exp") for o in options):
         return ""
     source = re.sub(r"^#\|.*\n", "", cell.source, flags=re.M).strip()
     shown = [o.get("text") or o.get("data", {}).get("text/plain", "") for o in cell.outputs]
     output = "".join(shown).rstrip()
-    return f"```python\n{source}\n```" + (f"\n\n```\n{output}\n```" if output else "")
+    pictures = any('class="moving"' in o.get("data", {}).get("text/html", "") for o in cell.outputs)
+    told = "" if not output else f"*To be moved on the site: {output}*" if pictures else f"```\n{output}\n```"
+    written = f"```python\n{source}\n```"
+    if "code-fold: true" in options:
+        title = next((o.split(":", 1)[1].strip(" \"") for o in options if o.startswith("code-summary:")), "Code")
+        return f"{told}\n\n<details>\n<summary>{title}</summary>\n\n{written}\n\n</details>".strip()
+    return f"{written}\n\n{told}".strip()
 
 
 def readme():

@@ -38,6 +38,7 @@ from crossref import (  # noqa: E402
 QUARTO_COMPLAINTS = re.compile(
     rf"Unable to resolve (crossref|link target: (?!{NOTEBOOKS}/))|Citeproc: citation .* not found")
 
+MOVING = "moving.js"  # operates moving pictures; for Quarto it is named in _quarto.yml
 RAW = re.compile(r":::|\$\$|\{#|\?@|\{cite:|\{container\}")  # marks of the source that are no text
 VERBATIM = ("code", "pre", "script", "style", "textarea", "annotation")
 VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
@@ -206,6 +207,7 @@ def entry_of(name: str, text: str) -> str:
 
 
 def sphinx_settings(config, structure: Structure, source: Path) -> dict:
+    scripts = [source / name for name in (MOVING,) if (source / name).exists()]
     theme = {
         "repository_url": structure.repo, "repository_branch": structure.branch,
         "path_to_docs": structure.folder, "use_repository_button": bool(structure.repo),
@@ -219,8 +221,9 @@ def sphinx_settings(config, structure: Structure, source: Path) -> dict:
         "extensions": ["myst_nb", "sphinxcontrib.bibtex", "sphinx-mathjax-offline", "booksphinx"],
         "project": structure.title, "html_title": structure.title, "author": config.author,
         "copyright": config.copyright, "html_theme": "sphinx_book_theme",
-        "html_theme_options": theme, "html_static_path": [str(source / "styles.css")],
+        "html_theme_options": theme, "html_static_path": [str(source / "styles.css"), *map(str, scripts)],
         "html_css_files": ["styles.css"], "html_copy_source": False,
+        "html_js_files": [(script.name, {"defer": "defer"}) for script in scripts],
         "html_show_sourcelink": False, "html_show_sphinx": False, "html_use_index": False,
         "html_context": {"default_mode": "auto"}, "html_favicon": str(source / structure.favicon),
         "root_doc": "index",

@@ -1,0 +1,190 @@
+"""Pictures that the reader moves: by keyboard and pointer, from a file, with the network off, and still without a script."""
+import json
+import re
+import shutil
+import tempfile
+from html import unescape
+from itertools import product
+
+import pytest
+from chapters import NBS, ROOT
+
+from hot_nbdev.book import moving
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+DRIVER = shutil.which("chromedriver")
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"]
+N = 3
+WEIGHTS = [[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0, 0, 1]]
+DATA = {
+    "looks": {"maps": [WEIGHTS, WEIGHTS], "full": [[1 + (i * j) % 5 for j in range(N * N)] for i in range(N * N)]},
+    "kronecker": {"a": [[1, 2], [0, 3]], "b": [[1, 0, -1], [2, 1, 0]]},
+    "modeproduct": {"x": [[[4 * (3 * i + j) + k for k in range(4)] for j in range(3)] for i in range(2)],
+                    "matrices": [[[1, 1], [-1, 1]], [[1, 0, 1], [0, 1, 0]], [[1, 1, 1, 1], [0, 0, 0, 1]]]},
+    "leak": {"series": [1.0, -1.0, 0.5], "values": [-2.0, 0.0, 0.5, 2.0], "start": 2, "outputs": [
+        {"name": "leaks", "by_value": [[v / 5, 1.0, v] for v in (-2, 0, 0.5, 2)]},
+        {"name": "does not", "by_value": [[0.3, 1.0, v] for v in (-2, 0, 0.5, 2)]}]},
+    "rank": {"pixels": [[0, 100], [50, 25]], "left": [[3.0, 1.0], [1.0, -3.0]], "right": [[1.0, 2.0], [2.0, -1.0]],
+             "middle": 40.0, "errors": [0.5, 0.0]},
+    "shift": {"steps": [0, 10, 20], "shift": [1, 2], "errors": [1.0, 0.5, 0.25],
+              "maps": [[[[33, 33, 34]] * 3, [[20, 20, 60]] * 3, [[0, 0, 100], [100, 0, 0], [0, 100, 0]]]] * 2},
+}
+
+
+def page(script, kinds=DATA):
+    "A page with these pictures, as a file that needs nothing else."
+    pictures = "".join(moving(kind, DATA[kind], alt=f"Picture {kind}")._repr_html_() for kind in kinds)
+    style = (NBS / "styles.css").read_text(encoding="utf-8")
+    return (f'<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8"><title>t</title><style>{style}</style>'
+            f'<body><main>{pictures}</main><script>{script}</script>')
+
+
+def test_the_script_is_small_and_needs_no_network():
+    text = (NBS / "moving.js").read_text(encoding="utf-8")
+    assert len(text.encode()) < 40_000
+    assert not re.search(r"https?:|fetch\(|import\(|XMLHttp|\beval\b", text)
+
+
+def test_both_renderers_give_the_script_to_every_page():
+    site = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
+    assert '<script src="moving.js" defer></script>' in site and '"moving.js"]' in site
+    assert (ROOT / "nbs" / "moving.js").name in (ROOT / "tools" / "site.py").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_without_a_script_there_is_a_still_picture_with_words(kind):
+    picture = moving(kind, DATA[kind], alt='Seen: "<it>"')
+    html = picture._repr_html_()
+    assert html.startswith('<div class="moving"') and html.count("<svg") == len(picture.panels) >= 2
+    assert unescape(re.search(r'aria-label="([^"]*)"', html)[1]) == 'Seen: "<it>"' == repr(picture)
+    assert json.loads(html.split('application/json">')[1].split("</script>")[0]) == picture.data
+    assert picture.says in unescape(html)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    "Chromium without any network."
+    if not (CHROMIUM and DRIVER):
+        pytest.skip("moving pictures are not tested in a browser: chromium and chromedriver are not here")
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with tempfile.TemporaryDirectory() as profile:
+        for flag in [*FLAGS, f"--user-data-dir={profile}", "--window-size=900,900"]:
+            options.add_argument(flag)
+        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        yield driver
+        driver.quit()
+
+
+@pytest.fixture
+def opened(browser, tmp_path):
+    "The page with all pictures; afterwards the browser must have nothing to complain of."
+    file = tmp_path / "page.html"
+    file.write_text(page((NBS / "moving.js").read_text(encoding="utf-8")), encoding="utf-8")
+    browser.get_log("browser")
+    browser.get(file.as_uri())
+    yield browser
+    assert [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"] == []
+
+
+def part(browser, kind, selector):
+    return browser.find_elements("css selector", f'.moving[data-moving="{kind}"] {selector}')
+
+
+def says(browser, kind):
+    return part(browser, kind, ".moving-says")[0].text
+
+
+def drawn(browser, kind):
+    "Marks and shades of each panel, as the browser has them."
+    return [svg.get_attribute("innerHTML") for svg in part(browser, kind, "svg")]
+
+
+def numbers(svg):
+    "What can be compared: numbers of a drawing, without its pictures."
+    return [float(v) for v in re.findall(r"-?\d+(?:\.\d+)?", re.sub(r'href="[^"]*"|--[\w-]*,#\w+|style="[^"]*"', "", svg))]
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_the_first_drawing_of_the_script_is_the_still_one(opened, kind):
+    picture = moving(kind, DATA[kind], alt="")
+    found = drawn(opened, kind)
+    assert len(found) == len(picture.panels) and says(opened, kind) == picture.says
+    for own, still in zip(found, picture.panels):
+        still = re.sub(r"^<svg[^>]*>|</svg>$", "", still)
+        assert numbers(own) == pytest.approx(numbers(still), abs=0.011)
+        assert re.findall(r">([^<>]+)<", own) == re.findall(r">([^<>]+)<", still)
+
+
+def press(browser, element, *keys):
+    from selenium.webdriver.common.keys import Keys
+
+    element.send_keys(*(getattr(Keys, key) for key in keys))
+
+
+def test_a_query_is_moved_by_keys_and_by_pointer(opened):
+    grid = part(opened, "looks", "[tabindex='0']")[0]
+    press(opened, grid, "ARROW_UP", "ARROW_LEFT", "ARROW_LEFT")        # from the middle, and against the border
+    assert says(opened, "looks").startswith("The query in row 1, column 1 looks at 9, 9, 5 of the 9")
+    assert opened.execute_script("return document.activeElement === arguments[0]", grid)
+    from selenium.webdriver import ActionChains
+
+    ActionChains(opened).move_to_element(part(opened, "looks", ".moving-panel")[2]).click().perform()
+    assert says(opened, "looks").startswith("The query in row 2, column 3")
+    press(opened, part(opened, "looks", "input")[0], "ARROW_LEFT")
+    assert "looks at 4, 4, 3 of the 4 positions" in says(opened, "looks")
+    assert "16 weights and takes 16" in says(opened, "looks") and "8 weights and take 16" in says(opened, "looks")
+
+
+def test_every_entry_of_a_kronecker_product_is_the_product_that_is_told(opened):
+    large = part(opened, "kronecker", "[tabindex='0']")[0]
+    a, b = DATA["kronecker"]["a"], DATA["kronecker"]["b"]
+    press(opened, large, *["ARROW_UP"] * 4, *["ARROW_LEFT"] * 6)
+    for r, c in product(range(4), range(6)):
+        x, y = a[r // 2][c // 3], b[r % 2][c % 3]
+        assert f"Row {r + 1} of" in says(opened, "kronecker") and says(opened, "kronecker").endswith(f"= {x} · {y} = {x * y}.")
+        press(opened, large, *(["ARROW_RIGHT"] if c < 5 else ["ARROW_DOWN", *["ARROW_LEFT"] * 5]))
+
+
+def test_mode_products_are_those_of_einsum(opened):
+    import torch
+
+    x = torch.tensor(DATA["modeproduct"]["x"])
+    for mode, sums in enumerate(("ijk,ai->ajk", "ijk,aj->iak", "ijk,ak->ija")):
+        y = torch.einsum(sums, x, torch.tensor(DATA["modeproduct"]["matrices"][mode]))
+        part(opened, "modeproduct", "input[type='radio']")[mode].send_keys(" ")
+        cells = [[int(v) for v in re.findall(r'middle">(-?\d+)<', svg)] for svg in drawn(opened, "modeproduct")]
+        assert cells[0] + cells[1] == x.flatten().tolist() and cells[5] + cells[6] == y.flatten().tolist()
+        assert cells[3] == x.movedim(mode, 0).flatten().tolist()
+    press(opened, part(opened, "modeproduct", "input[type='range']")[0], "END")
+    assert says(opened, "modeproduct").startswith("Mode 3, fiber 6 is (20, 21, 22, 23).")
+
+
+def test_sliders_go_through_values_terms_and_updates(opened):
+    for kind, key, words in [("leak", "END", "Last value 2. Outputs before the last step have moved by up to 0.30 (leaks), 0.00"),
+                             ("rank", "HOME", "1 term: 4 numbers in place of 4, relative error 0.50."),
+                             ("shift", "HOME", "After 0 updates the error is 1.00 of the variance.")]:
+        press(opened, part(opened, kind, "input[type='range']")[0], key)
+        assert says(opened, kind).startswith(words)
+
+
+def test_controls_have_names_and_counts_are_announced(opened):
+    for kind in DATA:
+        assert part(opened, kind, ".moving-says")[0].get_attribute("aria-live") == "polite"
+        for panel in part(opened, kind, "[tabindex='0']"):
+            assert panel.get_attribute("aria-label")
+        for control in part(opened, kind, "input"):
+            assert control.accessible_name
+
+
+def test_nothing_plays_where_motion_is_not_wanted(opened):
+    assert [b.text for b in part(opened, "rank", "button")] == ["Play"]
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-reduced-motion", "value": "reduce"}]})
+    opened.refresh()
+    assert part(opened, "rank", "button") == [] and part(opened, "rank", "input")
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
