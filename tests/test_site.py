@@ -343,7 +343,7 @@ def test_every_numbered_equation_can_be_read_from_its_left_end_to_its_right(brow
         assert e["wide"] <= e["box"] + 0.5 or (e["scrolls"] == "auto" and e["scrolled"] > 0), (name, e)
     written = [label for path in (site / "notebooks").glob("*.ipynb")
                for label in re.findall(r"\$\$ \{#(eq-[a-z0-9-]+)\}", path.read_text(encoding="utf-8"))]
-    assert sorted(e["id"] for _, e in found) == sorted(written) != []
+    assert sorted(e["id"] for _, e in found) == sorted(set(written)) != []      # with and without the answers
 
 
 def wait(browser, script, *args):
