@@ -18,6 +18,7 @@ def draw(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
+@settings(deadline=None)
 @given(sizes, st.booleans(), st.integers(0, 20))
 def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, batched, seed):
     rows, cols = zip(*pairs, strict=True)
