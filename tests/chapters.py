@@ -12,7 +12,7 @@ CHAPTERS = sorted(NBS.glob("[0-9][0-9]_*.ipynb"))
 REFERENCE = [NBS / f"{name}.ipynb" for name in """
     choosing notation verdicts storage config book drawing shapes tensor_library kronecker_library
     factorization_library layer attention_library stochastic_library pooling kronecker_attention_library
-    positions_library kernels_library registry patches axial
+    kernels_library positions_library registry patches axial
     transformer_library model_config models cost_library ndlinear_library replacing adapter_files
     files series volume_files scene_files parts tasks devices results paired runs fields moved plot
     predict jobs motion_job tables commands toplevel
