@@ -37,7 +37,6 @@ class Case(NamedTuple):
     reach: tuple | None = None
     move: str = "shift"
     grid: tuple = GRID  # of rates
-    search: str = ""  # the data that choose for all; default: the first
 
 
 FIELD = "motion_fields/{}.npy"
@@ -125,7 +124,7 @@ def common(case):
 
 def search_table(case, epochs, rates):
     "The table of a search."
-    shown = case.search or next(iter(case.data))
+    shown = next(iter(case.data))  # the first chooses for all
     return {
         "title": f"{case.title}: which learning rate (seed {SEARCHED})",
         "command": "motion",

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from defaults import scored
 from motion_tables import chosen, written
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -75,12 +76,6 @@ CASES = {
 def settings(case):
     "What all rows of a data set share."
     return {"dim": 32, "depth": 2, "heads": 4, **case.settings, "results": ROWS}
-
-
-def criterion(case):
-    "Column of the validation score that rates are chosen by, and its sign."
-    told = {"forecast": ("val_mse", -1), "motion": ("val_loss", -1), "classify": ("val_auc", 1)}
-    return told.get(case.command) or (f"val_{case.settings.get('criterion', 'accuracy')}", 1)
 
 
 def updater(case, kind):
@@ -177,7 +172,7 @@ def found_rows(name, budget, epochs, folder):
 
 def tables_of(name, epochs, folder):
     "The tables of a data set as far as its rates are known, and kind -> rates still to be tried."
-    column, sign = criterion(CASES[name])
+    column, sign = scored(CASES[name].command, CASES[name].settings)
     tried = {
         kind: {own["rate"]: -sign * float(line[column]) for own, line in rows if own["seed"] == SEARCHED}
         for kind, rows in found_rows(name, "time", epochs, folder).items()

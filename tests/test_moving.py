@@ -1,18 +1,15 @@
 """Pictures that the reader moves: by keys and pointer, from a file, with the network off; still without a script."""
 import json
 import re
-import shutil
-import tempfile
 from html import unescape
 from itertools import product
 
 import pytest
+from browser import chromium
 from chapters import NBS, ROOT
 
 from hot_nbdev.book import moving
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"]
 N = 3
@@ -65,20 +62,8 @@ def test_without_a_script_there_is_a_still_picture_with_words(kind):
 @pytest.fixture(scope="module")
 def browser():
     "Chromium without any network."
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("moving pictures are not tested in a browser: chromium and chromedriver are not here")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
-        for flag in [*FLAGS, f"--user-data-dir={profile}", "--window-size=900,900"]:
-            options.add_argument(flag)
-        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    with chromium("moving pictures are", [*FLAGS, "--window-size=900,900"]) as driver:
         yield driver
-        driver.quit()
 
 
 @pytest.fixture

@@ -5,11 +5,9 @@ import importlib.util
 import json
 import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -18,11 +16,10 @@ from pathlib import Path
 import crossref
 import pytest
 import smallbook
+from browser import chromium
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "tools" / "site.py"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-DRIVER = shutil.which("chromedriver")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync",
          "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
@@ -220,21 +217,9 @@ def test_with_quarto(tmp_path, monkeypatch, says, shows):
 @pytest.fixture(scope="module")
 def browser():
     "Chromium that can reach this machine and nothing else."
-    if not (CHROMIUM and DRIVER):
-        pytest.skip("the site is not tested in a browser: chromium and chromedriver are not here")
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with tempfile.TemporaryDirectory() as profile:
-        for flag in [*FLAGS, f"--user-data-dir={profile}", "--window-size=1300,900"]:
-            options.add_argument(flag)
-        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    with chromium("the site is", [*FLAGS, "--window-size=1300,900"]) as driver:
         driver.set_script_timeout(30)
         yield driver
-        driver.quit()
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
