@@ -4,11 +4,13 @@
 
 # %% auto #0
 __all__ = ['full_precision', 'softmax_map', 'no_later', 'Allowed', 'check_features', 'kernel_map', 'linear_attention',
-           'FeatureFunction', 'as_features', 'feature_pair', 'attention_map', 'attend', 'attend_cost', 'FullAttention']
+           'running_attention', 'FeatureFunction', 'as_features', 'feature_pair', 'attention_map', 'attend',
+           'attend_next', 'attend_cost', 'FullAttention']
 
 # %% ../nbs/attention_library.ipynb #e2869fe9
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from math import inf, prod
 
 import torch
@@ -20,13 +22,16 @@ from hot_nbdev.layer import (
     Cost,
     check_attention,
     head_norms,
+    into_frames,
     merge_heads,
     named,
+    out_of_frames,
     projection_cost,
     queries_keys,
     split_heads,
     square_layers,
 )
+from .streams import StreamState, sum_dtype
 
 # %% ../nbs/attention_library.ipynb #47c29e40
 def full_precision(
@@ -154,6 +159,22 @@ def linear_attention(
             kv, z = kv.cumsum(axis), z.cumsum(axis)
         return _over(q @ kv, q @ z).to(v.dtype)
 
+# %% ../nbs/attention_library.ipynb #57200002
+def running_attention(
+    q: Tensor,              # features of the queries of C frames, (…, C, N, M)
+    k: Tensor,              # features of their keys, (…, C, N', M); zero for keys that take no part
+    v: Tensor,              # their values, (…, C, N', f)
+    past: dict,             # with the sums over the frames before; {}: there are none
+    name: str = "sums",     # of the sums
+) -> tuple:                 # (…, C, N, f); and {name: sums}, (…, M, f + 1)
+    "Kernelized attention of frames to all frames up to their own."
+    with full_precision(v):
+        more = torch.cat([v.to(k.dtype), v.new_ones(1, dtype=k.dtype).expand(*v.shape[:-1], 1)], -1)
+        s = (k.mT @ more).to(sum_dtype(v.device)).cumsum(-3)
+        s = s + past[name].unsqueeze(-3) if name in past else s
+        y = q @ s.to(q.dtype)
+        return _over(y[..., :-1], y[..., -1:]).to(v.dtype), {name: s.select(-3, -1)}
+
 # %% ../nbs/attention_library.ipynb #featurecode
 class FeatureFunction(nn.Module):
     "A feature function φ for kernelized attention; a subclass defines `forward(t, is_query, mask)`."
@@ -176,6 +197,18 @@ class FeatureFunction(nn.Module):
     ) -> tuple:                      # features (…, N, M) and (…, N', M)
         "Features of queries and of the keys that they meet."
         return self(q, is_query=True), self(k, is_query=False, mask=mask)
+
+    def attend_next(
+        self,
+        q: Tensor,              # (B, heads, C, N, d): queries of C frames that come next
+        k: Tensor,              # (B, heads, C, N', d)
+        v: Tensor,              # (B, heads, C, N', f)
+        past: dict,             # tensors that this method returned for the frames before; {}: there are none
+        taking: Tensor | None,  # bool, (B, C, N'): which keys take part
+    ) -> tuple:                 # (B, heads, C, N, f); and such tensors, whose size does not grow
+        "Attention of new frames to all frames up to their own."
+        keys = None if taking is None else taking[:, None]
+        return running_attention(*feature_pair(self, q, k, keys), v, past)
 
     def width(
         self,
@@ -231,9 +264,8 @@ def feature_pair(
     return q, k if keys is None else k.masked_fill(~keys[..., None], 0.0)
 
 # %% ../nbs/attention_library.ipynb #attendcode
-def _fused(q: Tensor, k: Tensor, v: Tensor, allowed: Allowed, dropout: float) -> Tensor:
-    "The softmax map times `v` by PyTorch's fused function."
-    seen = allowed.dense(q.device)
+def _fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float = 0.0) -> Tensor:
+    "The softmax map times `v` by PyTorch's fused function; `seen` broadcasts to the map, None: everything."
     if seen is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     some = seen.any(-1, keepdim=True)
@@ -295,8 +327,42 @@ def attend(
         S = attention_map(q, k, allowed, kernel)
         return F.dropout(S, dropout).to(v.dtype) @ v, [S]
     if kernel is None:
-        return allowed.zero_rows(_fused(q, k, v, allowed, dropout)), []
+        return allowed.zero_rows(_fused(q, k, v, allowed.dense(q.device), dropout)), []
     return allowed.zero_rows(_linear(q, k, v, allowed, kernel)), []
+
+# %% ../nbs/attention_library.ipynb #57200005
+def _seen_so_far(new: int, old: int, tokens: tuple, taking: Tensor | None, device) -> Tensor | None:
+    "Which keys the queries of new frames may see, (1 or B, 1, C N, T N'); `tokens` are N and N'."
+    later = None
+    if new > 1:
+        later = torch.ones(new, old + new, dtype=torch.bool, device=device).tril(old)
+        later = later.repeat_interleave(tokens[0], 0).repeat_interleave(tokens[1], 1)[None, None]
+    keys = None if taking is None else taking.flatten(1)[:, None, None]
+    return later if keys is None else keys if later is None else keys & later
+
+
+def attend_next(
+    q: Tensor,                      # (B, heads, C, N, d): queries of C frames that come next
+    k: Tensor,                      # (B, heads, C, N', d)
+    v: Tensor,                      # (B, heads, C, N', f)
+    past: dict,                     # tensors that this function returned for the frames before; {}: there are none
+    taking: Tensor | None = None,   # bool, (B, C, N'): which keys take part
+    kernel: FeatureFunction | None = None,  # default: softmax, which keeps all keys and values
+) -> tuple:                         # (B, heads, C, N, f); and such tensors
+    "Attention of new frames to all frames up to their own."
+    if kernel is not None:
+        return kernel.attend_next(q, k, v, past, taking)
+    new, old, tokens = q.shape[2], past["keys"].shape[2] if past else 0, (q.shape[3], k.shape[3])
+    if "taking" in past or taking is not None:
+        taking = k.new_ones(len(k), new, tokens[1], dtype=torch.bool) if taking is None else taking
+        before = past.get("taking", taking.new_ones(len(k), old, tokens[1]))
+        taking = torch.cat([before, taking], 1)
+    k, v = (torch.cat([past[n], t], 2) if past else t for n, t in (("keys", k), ("values", v)))
+    kept = {"keys": k, "values": v} if taking is None else {"keys": k, "values": v, "taking": taking}
+    seen = _seen_so_far(new, old, tokens, taking, q.device)
+    flat = [t.flatten(2, 3) for t in (q, k, v)]
+    y = _fused(*flat, seen) if q.dtype == v.dtype else softmax_map(*flat[:2], seen).to(v.dtype) @ flat[2]
+    return y.unflatten(2, (new, tokens[0])), kept
 
 # %% ../nbs/attention_library.ipynb #corecost
 def attend_cost(
@@ -366,6 +432,16 @@ class FullAttention(AttentionLayer):
         dropout = self.dropout if self.training else 0.0
         y, maps = attend(q, k, v, Allowed(x.shape[1:-1], mask, self.causal), self.kernel, dropout, return_maps)
         return self.to_out(merge_heads(y).reshape(x.shape)), maps
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
+        c, sizes = self.causal[0], x.shape[1:-1]
+        q, k = (into_frames(t, c) for t in queries_keys(self, x, state.seen))
+        v = into_frames(split_heads(self.to_v(x), self.heads), c)
+        taking = None if mask is None else mask.movedim(1 + c, 1).reshape(len(v), *v.shape[2:4])
+        y, kept = attend_next(q, k, v, state.tensors, taking, self.kernel)
+        y = out_of_frames(y, c, sizes)
+        y = y if mask is None else y.masked_fill(~mask[:, None, ..., None], 0.0)
+        return self.to_out(merge_heads(y)), replace(state, tensors=kept)
 
     def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k = (t.flatten(2, -2) for t in queries_keys(self, x))

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['log_features', 'draw_directions', 'smreg_ratio', 'LogFeatures', 'PositiveRandomFeatures', 'running_sums',
-           'log_prefix_attention', 'ElementwiseFeatures', 'kernel_product']
+           'log_prefix_attention', 'log_running_attention', 'ElementwiseFeatures', 'kernel_product']
 
 # %% ../nbs/kernels_library.ipynb #622e5eac
 from collections.abc import Sequence
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import FeatureFunction, check_features, full_precision
+from .streams import EMPTY, sum_dtype
 from .tensor import mode_product
 
 # %% ../nbs/kernels_library.ipynb #f9759915
@@ -136,6 +137,13 @@ class LogFeatures(FeatureFunction):
         a = a + top
         return (a - _peak(a, (-1,))).exp(), (b - top).exp()
 
+    def attend_next(self, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
+        "Attention of new frames to all up to their own, with a scale for each sum."
+        if not self.stabilize:
+            return super().attend_next(q, k, v, past, taking)
+        q, k = (t.to(torch.promote_types(t.dtype, torch.float32)) * t.shape[-1] ** -0.25 for t in (q, k))
+        return log_running_attention(self.logarithms(q), self._logs(k, None if taking is None else taking[:, None]), v, past)
+
     def attend_past(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: int) -> Tensor:
         "Attention to what is not later, scaled by what is not later."
         return log_prefix_attention(self.logarithms(q), self._logs(k, mask), v, causal)
@@ -196,6 +204,23 @@ def running_sums(
         step *= 2
     return s, top
 
+
+# %% ../nbs/kernels_library.ipynb #57300001
+def _scaled_sums(b: Tensor, v: Tensor) -> tuple:
+    "Sums over the keys of log-features b times (v, 1), (…, M, f + 1), and the logarithms of their scales, (…, M, 1)."
+    top = b.detach().amax(-2, keepdim=True).clamp(min=EMPTY)
+    more = torch.cat([v.to(b.dtype), v.new_ones(1, dtype=b.dtype).expand(*v.shape[:-1], 1)], -1)
+    return (b - top).exp().mT @ more, top.mT
+
+
+def _scaled_means(a: Tensor, s: Tensor, top: Tensor) -> Tensor:
+    "What queries with log-features a read from scaled sums; every normalizer is at least one, or zero."
+    a = a + top.mT
+    y = (a - _peak(a, (-1,))).exp() @ s
+    y, total = y[..., :-1], y[..., -1:]
+    return y / total.masked_fill(total < torch.finfo(total.dtype).tiny, inf)
+
+# %% ../nbs/kernels_library.ipynb #57300002
 def log_prefix_attention(
     a: Tensor,    # log-features of queries, (…, *causal sizes, N, M)
     b: Tensor,    # log-features of keys, (…, *causal sizes, N', M); -inf for keys that take no part
@@ -204,16 +229,27 @@ def log_prefix_attention(
 ) -> Tensor:      # (…, *causal sizes, N, d), in the dtype of `v`; zero where nothing may be seen
     "Kernelized attention to what is not later; every normalizer is at least one."
     with full_precision(v):
-        floor = torch.finfo(b.dtype).min / 4                            # the scale of nothing: finite, so that no nan arises
-        top = b.detach().amax(-2, keepdim=True).clamp(min=floor)
-        features, more = (b - top).exp(), torch.cat([v.to(b.dtype), v.new_ones(1, dtype=b.dtype).expand(*v.shape[:-1], 1)], -1)
-        s, top = features.mT @ more, top.mT                             # (…, M, d + 1), (…, M, 1)
+        s, top = _scaled_sums(b, v)
         for axis in range(-2 - causal, -2):
             s, top = running_sums(s, top, axis)
-        a = a + top.mT
-        y = (a - _peak(a, (-1,))).exp() @ s
-        y, total = y[..., :-1], y[..., -1:]
-        return (y / total.masked_fill(total < torch.finfo(total.dtype).tiny, inf)).to(v.dtype)
+        return _scaled_means(a, s, top).to(v.dtype)
+
+
+def log_running_attention(
+    a: Tensor,      # log-features of the queries of C frames, (…, C, N, M)
+    b: Tensor,      # log-features of their keys, (…, C, N', M); -inf for keys that take no part
+    v: Tensor,      # their values, (…, C, N', f)
+    past: dict,     # with the sums over the frames before, and their scales; {}: there are none
+) -> tuple:         # (…, C, N, f); and {sums, scale}, (…, M, f + 1) and (…, M, 1)
+    "Kernelized attention of frames to all frames up to their own, without overflow."
+    with full_precision(v):
+        s, top = (t.to(sum_dtype(v.device)) for t in _scaled_sums(b, v))
+        if past:
+            s, top = (torch.cat([past[n].unsqueeze(-3), t], -3) for n, t in (("sums", s), ("scale", top)))
+        s, top = running_sums(s, top, -3)
+        kept = {"sums": s.select(-3, -1), "scale": top.select(-3, -1)}
+        s, top = (t.narrow(-3, int(bool(past)), a.shape[-3]).to(a.dtype) for t in (s, top))
+        return _scaled_means(a, s, top).to(v.dtype), kept
 
 # %% ../nbs/kernels_library.ipynb #34ae0cb0
 class ElementwiseFeatures(FeatureFunction):

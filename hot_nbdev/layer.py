@@ -4,17 +4,20 @@
 
 # %% auto #0
 __all__ = ['ACTIVATIONS', 'check_attention', 'check_sizes', 'merge_batch', 'restore_batch', 'split_heads', 'merge_heads',
-           'rotate_modes', 'named', 'show_settings', 'Cost', 'projection_cost', 'AttentionLayer', 'head_norms',
-           'square_layers', 'scale_weights', 'queries_keys']
+           'rotate_modes', 'named', 'show_settings', 'Cost', 'projection_cost', 'check_stream', 'into_frames',
+           'out_of_frames', 'from_start', 'AttentionLayer', 'head_norms', 'square_layers', 'scale_weights',
+           'queries_keys']
 
 # %% ../nbs/layer.ipynb #layimp0004
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from .streams import StreamState, sum_dtype
 
 # %% ../nbs/layer.ipynb #6e9ab642
 def check_attention(
@@ -181,6 +184,59 @@ def projection_cost(
     return Cost(tokens * sum(a * b for a, b in sizes),
                 moved=size * sum(a * b + b + tokens * (a + b) for a, b in sizes))
 
+# %% ../nbs/layer.ipynb #57100002
+def check_stream(
+    layer: nn.Module,   # with `causal`, perhaps `dropout`
+) -> None:
+    "Raise unless a layer can be stepped as it is set now."
+    name, dropout = type(layer).__name__, getattr(layer, "dropout", 0.0)
+    if len(layer.causal) != 1:
+        raise ValueError(f"{name}: a stream runs along one causal mode, but causal is {tuple(layer.causal)}; make the layer with "
+                         "causal=(m,) for the mode that is time")
+    if layer.training and dropout:
+        raise ValueError(f"{name}: with dropout={dropout} steps in training would not be those of one forward pass; call eval() first")
+
+
+def _stream_mask(name: str, x: Tensor, mask: Tensor | None, state: StreamState) -> Tensor | None:
+    "A stream that began with a mask goes on with one, of which None means that all takes part."
+    if state.seen and mask is not None and not state.masked:
+        raise ValueError(f"{name}: there is a mask, but the stream began without one; give a mask from the first frame on, True "
+                         "where nothing is missing")
+    return torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None and state.masked else mask
+
+
+def into_frames(
+    t: Tensor,  # (B, heads, n1, …, nk, f)
+    mode: int,  # the mode that is time, of size C
+) -> Tensor:    # (B, heads, C, N, f): N tokens in each frame
+    "Time first, the other modes as one."
+    t = t.movedim(2 + mode, 2)
+    return t.reshape(*t.shape[:3], -1, t.shape[-1])
+
+
+def out_of_frames(
+    t: Tensor,              # (B, heads, C, N, f)
+    mode: int,              # the mode that is time
+    sizes: Sequence[int],   # (n1, …, nk)
+) -> Tensor:                # (B, heads, n1, …, nk, f)
+    "The inverse of `into_frames`."
+    others = [n for m, n in enumerate(sizes) if m != mode]
+    return t.reshape(*t.shape[:3], *others, t.shape[-1]).movedim(2, 2 + mode)
+
+
+def from_start(
+    rotary: Callable | None,  # rotary(t, mode, positions=None)
+    mode: int,                # the mode that is time
+    start: int,               # its first position
+) -> Callable | None:         # rotary(t, mode)
+    "Rotary positions that begin at `start` along one mode."
+    if rotary is None or not start:
+        return rotary
+
+    def turned(t, m):
+        return rotary(t, m, start + torch.arange(t.shape[-2], device=t.device, dtype=sum_dtype(t.device))) if m == mode else rotary(t, m)
+    return turned
+
 # %% ../nbs/layer.ipynb #protocol0
 class AttentionLayer(nn.Module):
     "The call that all attentions share. A subclass has `dim`, `order` and `settings`, and defines `run`, `joint`, `work`."
@@ -210,6 +266,35 @@ class AttentionLayer(nn.Module):
         "The joint map, (*batch, heads, n, n): for small inputs."
         shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
         return restore_batch(self.joint(x, mask), shape, self.order)
+
+    def steps(
+        self,
+        x: Tensor,                          # (*batch, n1, …, nk, dim): frames that come next, along the causal mode
+        state: StreamState | None = None,   # of the frames before; None: there are none
+        mask: Tensor | None = None,         # bool, (*batch, n1, …, nk): True takes part
+    ) -> tuple:                             # like x; and the state behind these frames
+        "Several frames of a stream: the same numbers as from `forward` on all frames so far."
+        shape, name, state = x.shape, type(self).__name__, StreamState() if state is None else state
+        check_stream(self)
+        x, mask = merge_batch(name, x, _stream_mask(name, x, mask, state), self.order, self.dim)
+        frame = tuple(n for axis, n in enumerate(x.shape[:-1]) if axis != self.causal[0] + 1)
+        if state.seen and state.frame != frame:
+            raise ValueError(f"{name}: frames are {frame[1:]} in {frame[0]} streams, but the state is of frames {state.frame[1:]} "
+                             f"in {state.frame[0]}; go on with frames of the same sizes, or begin with state=None")
+        y, state = self.advance(x, mask, replace(state, frame=frame, masked=mask is not None))
+        return y.reshape(shape), replace(state, seen=state.seen + x.shape[self.causal[0] + 1])
+
+    def step(self, frame: Tensor, state: StreamState | None = None, mask: Tensor | None = None) -> tuple:
+        "One frame, (*batch, sizes of the other modes, dim), and its mask; like it, and the state behind it."
+        check_stream(self)
+        c = self.causal[0] - self.order                             # where the causal mode stands, from the end
+        mask = None if mask is None else mask.unsqueeze(c)
+        y, state = self.steps(frame.unsqueeze(c - 1), state, mask)
+        return y.squeeze(c - 1), state
+
+    def advance(self, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
+        "`run` for the frames that come next; a subclass that can be stepped defines it."
+        raise NotImplementedError(f"{type(self).__name__}: this layer cannot be stepped; call it on all frames")
 
     def cost(
         self,
@@ -253,8 +338,10 @@ def scale_weights(
 def queries_keys(
     layer: nn.Module,  # with to_q, to_k, norm_q, norm_k, heads and rotary
     x: Tensor,         # (B, n1, …, nk, dim)
+    start: int = 0,    # first position along the causal mode
 ) -> list:             # queries and keys, each (B, heads, n1, …, nk, dim / heads)
     "Project, cut into heads, normalize, turn."
     both = ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k))
-    return [rotate_modes(norm(split_heads(project(x), layer.heads)), layer.rotary, range(x.ndim - 2))
+    rotary = from_start(layer.rotary, layer.causal[0], start) if start else layer.rotary
+    return [rotate_modes(norm(split_heads(project(x), layer.heads)), rotary, range(x.ndim - 2))
             for project, norm in both]

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['MODELS', 'Model', 'register_model', 'make_model', 'load_model', 'HOTEncoder', 'HOTClassifier', 'normalize_series',
-           'pick_horizons', 'series_input', 'HOTForecaster', 'HOTSegmenter']
+           'pick_horizons', 'series_input', 'series_head', 'HOTForecaster', 'HOTSegmenter']
 
 # %% ../nbs/models.ipynb #mdlimp
+from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from hot_nbdev.model_config import (
     position_modes,
     register_config,
 )
-from .patches import PatchEmbed, check_input, patch_mask, unpatchify
+from .patches import PatchEmbed, check_input, cut_to, patch_mask, unpatchify
 from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from .registry import Registry
 from .storage import atomic_write
@@ -356,20 +357,19 @@ def _series_vectors(c: ForecasterConfig, tokens: Tensor, mask: Tensor | None) ->
     return _flat("HOTForecaster", tokens, mask, grid).movedim(-k - 1, -2).flatten(-2)
 
 
-def _series_head(c: ForecasterConfig, heads, vectors: Tensor, horizon: int, sizes) -> Tensor:
-    "Vectors to (*batch, horizon, n2, …, nk), normalized."
+def series_head(
+    c: ForecasterConfig,
+    heads: Sequence,    # linear layers, one for each horizon or one for all
+    vectors: Tensor,    # (*batch, g2, …, gk, features)
+    horizon: int,       # steps ahead
+    sizes: Sequence[int],   # (n2, …, nk)
+) -> Tensor:            # (*batch, horizon, n2, …, nk), normalized
+    "From one vector for each patch of series to forecasts."
     y = heads[c.horizons.index(horizon) if c.separate_heads else 0](vectors)
     if prod(c.patch[1:]) > 1:
         y = unpatchify(y.unflatten(-1, (prod(c.patch[1:]), -1)), c.patch[1:])
-        y = _cut_to(y, sizes)
+        y = cut_to(y, sizes)
     return y[..., :horizon].movedim(-1, -c.order)
-
-
-def _cut_to(y: Tensor, sizes) -> Tensor:
-    "What filled up the modes before the last axis, cut off again."
-    for m, n in enumerate(sizes):
-        y = y.narrow(m - len(sizes) - 1, 0, n)
-    return y
 
 # %% ../nbs/models.ipynb #609b14e8
 class HOTForecaster(Model):
@@ -402,7 +402,7 @@ class HOTForecaster(Model):
         z, known, mean, deviation = series_input("HOTForecaster", x, mask, c.order, c.instance_norm)
         tokens, taking, maps = _encode(self.encoder, z, known, return_maps)
         vectors = _series_vectors(c, tokens, taking)
-        found = {h: _series_head(c, self.heads, vectors, h, x.shape[x.ndim - c.order + 1:]) * deviation + mean for h in horizons}
+        found = {h: series_head(c, self.heads, vectors, h, x.shape[x.ndim - c.order + 1:]) * deviation + mean for h in horizons}
         y = found if horizon == "all" else found[horizons[0]]
         return (y, maps) if return_maps else y
 
@@ -437,7 +437,7 @@ class HOTSegmenter(Model):
         c, sizes = self.config, x.shape[x.ndim - 1 - self.config.order:-1]
         tokens, _, maps = _encode(self.encoder, x, mask, return_maps)
         y = self.head(tokens).unflatten(-1, (prod(c.patch), c.classes))
-        y = _cut_to(unpatchify(y, c.patch), sizes)
+        y = cut_to(unpatchify(y, c.patch), sizes)
         return (y, maps) if return_maps else y
 
 

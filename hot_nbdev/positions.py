@@ -173,10 +173,10 @@ def _split_planes(op: str, dim: int, name: str, modes: tuple) -> dict:
     return {m: (sum(counts[:i]), counts[i]) for i, m in enumerate(modes)}
 
 
-def _angles(mode: int, count: int, sizes: Sequence[int], base: float, device, dtype) -> Tensor:    # (n_1, …, n_k, count)
-    "Angles of the planes of one mode at each place of a grid."
-    at = torch.arange(sizes[mode], device=device, dtype=dtype)
-    part = at[:, None] * frequencies(2 * count, base, device, dtype)
+def _angles(mode: int, count: int, sizes: Sequence[int], base: float, device, dtype, start: int) -> Tensor:
+    "Angles of the planes of one mode at each place of a grid, (n_1, …, n_k, count)."
+    at = torch.arange(start, start + sizes[mode], device=device, dtype=torch.float64 if start else dtype)
+    part = (at[:, None] * frequencies(2 * count, base, device, at.dtype)).to(dtype)
     return part.reshape(-1, *[1] * (len(sizes) - mode - 1), count).expand(*sizes, count)
 
 # %% ../nbs/positions_library.ipynb #40b21db3
@@ -204,10 +204,13 @@ class SineCosinePositions(nn.Module):
         sizes: Sequence[int],  # (n_1, …, n_k)
         device=None,
         dtype=torch.float32,   # float32 or float64
+        starts: dict | None = None,  # mode -> its first position, where that is not 0
     ) -> Tensor:               # (n_1, …, n_k, dim)
         "All vectors of a grid."
         _check_sizes("SineCosinePositions", sizes, self.order)
-        angles = torch.cat([_angles(m, count, sizes, self.base, device, dtype) for m, (_, count) in self.planes.items()], -1)
+        starts = starts or {}
+        angles = torch.cat([_angles(m, count, sizes, self.base, device, dtype, starts.get(m, 0))
+                            for m, (_, count) in self.planes.items()], -1)
         return torch.cat([angles.cos(), angles.sin()], -1)
 
     def forward(

@@ -8,7 +8,8 @@ from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
 
 from hot_nbdev.attention import kernel_map
-from hot_nbdev.kronecker_attention import KroneckerAttention, apply_masked, floor_share, kernel_factors
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.mode_maps import apply_masked, floor_share, kernel_factors
 
 PRESETS = pytest.mark.parametrize("make", [
     lambda **o: KroneckerAttention.hot1(DIM, HEADS, 2, **o),

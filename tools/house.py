@@ -20,8 +20,8 @@ PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
 ROOMS = [room for floor in """
     storage config book drawing shapes
     tensor kronecker factorization
-    layer attention stochastic pooling kronecker_attention kernels positions registry
-    patches axial transformer model_config models cost
+    streams layer attention stochastic pooling mode_maps kronecker_attention kernels positions registry
+    patches windows axial transformer model_config models streaming cost
     ndlinear replacing adapters adapter_files
     files series volumes scenes data
     parts tasks devices results paired runs training
