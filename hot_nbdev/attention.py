@@ -198,15 +198,8 @@ class FeatureFunction(nn.Module):
         "Features of queries and of the keys that they meet."
         return self(q, is_query=True), self(k, is_query=False, mask=mask)
 
-    def attend_next(
-        self,
-        q: Tensor,              # (B, heads, C, N, d): queries of C frames that come next
-        k: Tensor,              # (B, heads, C, N', d)
-        v: Tensor,              # (B, heads, C, N', f)
-        past: dict,             # tensors that this method returned for the frames before; {}: there are none
-        taking: Tensor | None,  # bool, (B, C, N'): which keys take part
-    ) -> tuple:                 # (B, heads, C, N, f); and such tensors, whose size does not grow
-        "Attention of new frames to all frames up to their own."
+    def attend_next(self, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
+        "What the function `attend_next` asks of a kernel: answers, and tensors whose size does not grow."
         keys = None if taking is None else taking[:, None]
         return running_attention(*feature_pair(self, q, k, keys), v, past)
 
@@ -399,6 +392,18 @@ def _full_work(layer: nn.Module, sizes: tuple) -> Cost:
     alive = 4 * n * layer.dim * size                          # queries, keys, values and the result
     return projection_cost(n, [layer.to_q, layer.to_k, layer.to_v, layer.to_out]) + inner + Cost(peak=inner.peak + alive)
 
+# %% ../nbs/attention_library.ipynb #57200007
+def _full_steps(layer: nn.Module, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
+    "Attention of the frames that come next to all frames so far."
+    c, sizes = layer.causal[0], x.shape[1:-1]
+    q, k = (into_frames(t, c) for t in queries_keys(layer, x, state.seen))
+    v = into_frames(split_heads(layer.to_v(x), layer.heads), c)
+    taking = None if mask is None else mask.movedim(1 + c, 1).reshape(len(v), *v.shape[2:4])
+    y, kept = attend_next(q, k, v, state.tensors, taking, layer.kernel)
+    y = out_of_frames(y, c, sizes)
+    y = y if mask is None else y.masked_fill(~mask[:, None, ..., None], 0.0)
+    return layer.to_out(merge_heads(y)), replace(state, tensors=kept)
+
 # %% ../nbs/attention_library.ipynb #3972085d
 class FullAttention(AttentionLayer):
     "Scaled dot-product attention over all positions of a tensor at once (HOT v1 eq. 1–4, HOT v2 eq. 1–2)."
@@ -433,15 +438,7 @@ class FullAttention(AttentionLayer):
         y, maps = attend(q, k, v, Allowed(x.shape[1:-1], mask, self.causal), self.kernel, dropout, return_maps)
         return self.to_out(merge_heads(y).reshape(x.shape)), maps
 
-    def advance(self, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
-        c, sizes = self.causal[0], x.shape[1:-1]
-        q, k = (into_frames(t, c) for t in queries_keys(self, x, state.seen))
-        v = into_frames(split_heads(self.to_v(x), self.heads), c)
-        taking = None if mask is None else mask.movedim(1 + c, 1).reshape(len(v), *v.shape[2:4])
-        y, kept = attend_next(q, k, v, state.tensors, taking, self.kernel)
-        y = out_of_frames(y, c, sizes)
-        y = y if mask is None else y.masked_fill(~mask[:, None, ..., None], 0.0)
-        return self.to_out(merge_heads(y)), replace(state, tensors=kept)
+    advance = _full_steps
 
     def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
         q, k = (t.flatten(2, -2) for t in queries_keys(self, x))

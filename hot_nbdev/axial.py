@@ -184,8 +184,8 @@ class AxialAttention(AttentionLayer):
 
     def advance(self, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
         found = [_group_steps(self, x, mask, a, state) for a in range(len(self.groups))]
-        y = sum(out_of_batch(merge_heads(t), group, x.shape[:-1]) for (t, _), group in zip(found, self.groups))
-        return self.to_out(y / len(self.groups)), replace(state, inner=tuple(kept for _, kept in found))
+        parts = [out_of_batch(merge_heads(t), group, x.shape[:-1]) for (t, _), group in zip(found, self.groups)]
+        return self.to_out(sum(parts) / len(parts)), replace(state, inner=tuple(kept for _, kept in found))
 
 # %% ../nbs/axial.ipynb #axdparts10
 def _stage_maps(layer: nn.Module, x: Tensor, mask: Tensor | None) -> list:
@@ -206,6 +206,15 @@ def _divided_work(layer: nn.Module, sizes: tuple) -> Cost:
         inner = stage.work(sizes)
         total += inner + Cost(peak=inner.peak + 2 * stream, moved=8 * stream)
     return total
+
+# %% ../nbs/axial.ipynb #57500003
+def _divided_steps(layer: nn.Module, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
+    "The stages in turn, each with its own past."
+    added, kept = 0, []
+    for stage, norm, own in zip(layer.stages, layer.norms, state.inner or [None] * len(layer.stages)):
+        y, own = stage.steps(norm(x + added), own, mask)
+        added, kept = added + y, [*kept, own]
+    return added, replace(state, inner=tuple(kept))
 
 # %% ../nbs/axial.ipynb #axdiv00010
 class DividedAttention(AttentionLayer):
@@ -242,12 +251,7 @@ class DividedAttention(AttentionLayer):
             added, maps = added + y, maps + S
         return added, maps
 
-    def advance(self, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
-        added, kept, past = 0, [], state.inner or [replace(state) for _ in self.stages]
-        for stage, norm, own in zip(self.stages, self.norms, past):
-            y, own = stage.steps(norm(x + added), own if own.seen else None, mask)
-            added, kept = added + y, [*kept, own]
-        return added, replace(state, inner=tuple(kept))
+    advance = _divided_steps
 
     def stage_maps(self, x: Tensor, mask: Tensor | None = None) -> list:
         "The map of each stage on all positions, (*batch, heads, n, n)."

@@ -31,6 +31,8 @@ from hot_nbdev.layer import (
     split_heads,
     square_layers,
 )
+
+# %% ../nbs/kronecker_attention_library.ipynb #57400006
 from hot_nbdev.mode_maps import (
     application_plan,
     apply_maps,

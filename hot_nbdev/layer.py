@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ACTIVATIONS', 'check_attention', 'check_sizes', 'merge_batch', 'restore_batch', 'split_heads', 'merge_heads',
            'rotate_modes', 'named', 'show_settings', 'Cost', 'projection_cost', 'check_stream', 'into_frames',
-           'out_of_frames', 'from_start', 'AttentionLayer', 'head_norms', 'square_layers', 'scale_weights',
-           'queries_keys']
+           'out_of_frames', 'from_start', 'StreamLayer', 'AttentionLayer', 'head_norms', 'square_layers',
+           'scale_weights', 'queries_keys']
 
 # %% ../nbs/layer.ipynb #layimp0004
 from collections.abc import Callable, Sequence
@@ -204,7 +204,7 @@ def _stream_mask(name: str, x: Tensor, mask: Tensor | None, state: StreamState) 
                          "where nothing is missing")
     return torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None and state.masked else mask
 
-
+# %% ../nbs/layer.ipynb #57100004
 def into_frames(
     t: Tensor,  # (B, heads, n1, …, nk, f)
     mode: int,  # the mode that is time, of size C
@@ -237,36 +237,9 @@ def from_start(
         return rotary(t, m, start + torch.arange(t.shape[-2], device=t.device, dtype=sum_dtype(t.device))) if m == mode else rotary(t, m)
     return turned
 
-# %% ../nbs/layer.ipynb #protocol0
-class AttentionLayer(nn.Module):
-    "The call that all attentions share. A subclass has `dim`, `order` and `settings`, and defines `run`, `joint`, `work`."
-    settings = "dim heads order causal"     # what the repr shows
-
-    def extra_repr(self) -> str:
-        return show_settings(self, self.settings)
-
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, dim)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-        return_maps: bool = False,   # return the list of maps too?
-    ) -> Tensor | tuple:             # like x; or that and the maps
-        "Attend."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        y, maps = self.run(x, mask, return_maps)
-        y = y.reshape(shape)
-        return (y, [restore_batch(S, shape, self.order) for S in maps]) if return_maps else y
-
-    def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
-        "The maps that `forward` applies, each (*batch, heads, …)."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        return [restore_batch(S, shape, self.order) for S in self.run(x, mask, True)[1]]
-
-    def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        "The joint map, (*batch, heads, n, n): for small inputs."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        return restore_batch(self.joint(x, mask), shape, self.order)
-
+# %% ../nbs/layer.ipynb #57100005
+class StreamLayer(nn.Module):
+    "Steps along one causal mode. A subclass has `dim`, `order` and `causal`, and defines `advance`."
     def steps(
         self,
         x: Tensor,                          # (*batch, n1, …, nk, dim): frames that come next, along the causal mode
@@ -295,6 +268,36 @@ class AttentionLayer(nn.Module):
     def advance(self, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
         "`run` for the frames that come next; a subclass that can be stepped defines it."
         raise NotImplementedError(f"{type(self).__name__}: this layer cannot be stepped; call it on all frames")
+
+# %% ../nbs/layer.ipynb #protocol0
+class AttentionLayer(StreamLayer):
+    "The call that all attentions share. A subclass has `dim`, `order` and `settings`, and defines `run`, `joint`, `work`."
+    settings = "dim heads order causal"     # what the repr shows
+
+    def extra_repr(self) -> str:
+        return show_settings(self, self.settings)
+
+    def forward(
+        self,
+        x: Tensor,                   # (*batch, n1, …, nk, dim)
+        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
+        return_maps: bool = False,   # return the list of maps too?
+    ) -> Tensor | tuple:             # like x; or that and the maps
+        "Attend."
+        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
+        y, maps = self.run(x, mask, return_maps)
+        y = y.reshape(shape)
+        return (y, [restore_batch(S, shape, self.order) for S in maps]) if return_maps else y
+
+    def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
+        "The maps that `forward` applies, each (*batch, heads, …)."
+        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
+        return [restore_batch(S, shape, self.order) for S in self.run(x, mask, True)[1]]
+
+    def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "The joint map, (*batch, heads, n, n): for small inputs."
+        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
+        return restore_batch(self.joint(x, mask), shape, self.order)
 
     def cost(
         self,

@@ -11,7 +11,7 @@ CHAPTERS = sorted(NBS.glob("[0-9][0-9]_*.ipynb"))
 # pages that export and test without being chapters, in the order of the sidebar
 REFERENCE = [NBS / f"{name}.ipynb" for name in """
     choosing notation verdicts storage config book drawing shapes tensor_library kronecker_library
-    factorization_library streams layer attention_library stochastic_library pooling mode_maps
+    factorization_library stream_state layer attention_library stochastic_library pooling mode_maps
     kronecker_attention_library kernels_library positions_library registry patches windows axial
     transformer_library model_config models streaming_library cost_library ndlinear_library replacing adapter_files
     files series volume_files scene_files parts tasks devices results paired runs fields moved plot

@@ -74,7 +74,7 @@ MASKS = [
     ("mode_maps", "return taking.mT & earlier if causal", "return earlier if causal",
      "test_kronecker_attention.py::test_rows_of_slices_that_hold_nothing_are_zero"),
     ("axial", "None if mask is None else into_batch(mask, group, layer.order)", "None", slow("axial")),
-    ("axial", "weights if valid is None else weights * valid", "weights", slow("multiscale")),
+    ("windows", "weights if valid is None else weights * valid", "weights", slow("multiscale")),
     ("patches", "flatten(-2).any(-1)", "flatten(-2).all(-1)",
      "test_patches.py::test_a_patch_takes_part_if_one_of_its_positions_does"),
 ]
@@ -91,7 +91,7 @@ CAUSAL = [
     ("mode_maps", "S = S.movedim(-2, 2 + i)", "S = S.movedim(-2, 2)", slow("two causal modes")),
     ("mode_maps", "place = mode - sum(c < mode for c in others)", "place = mode", slow("causal product")),
     ("kernels", "s0 * (c0 - c).exp()", "s0", "test_kernels.py::test_running_sums_carry_any_scale"),
-    ("kernels", ".clamp(min=floor)", "", "test_kernels.py::test_where_nothing_may_be_seen_the_result_is_zero"),
+    ("kernels", ".clamp(min=EMPTY)", "", "test_kernels.py::test_where_nothing_may_be_seen_the_result_is_zero"),
     ("kernels", "self.stabilize, self.prefixes = stabilize, stabilize",
      "self.stabilize, self.prefixes = stabilize, False",
      "test_kernels.py::test_no_later_key_changes_an_earlier_output_by_a_bit"),
