@@ -13,9 +13,9 @@ REFERENCE = [NBS / f"{name}.ipynb" for name in """
     choosing notation verdicts storage config book drawing shapes tensor_library kronecker_library
     factorization_library stream_state layer attention_library stochastic_library pooling mode_maps
     kronecker_attention_library kernels_library positions_library registry patches windows axial
-    transformer_library model_config models streaming_library cost_library ndlinear_library replacing adapter_files
-    files series volume_files scene_files parts tasks devices results paired runs fields moved plot
-    predict jobs motion_job tables commands toplevel
+    transformer_library model_config models streaming_library cost_library ndlinear_library replacing
+    adapter_files files series volume_files scene_files data_library parts tasks devices results paired runs
+    training_library fields moved plot predict jobs motion_job tables commands toplevel
     """.split()]
 
 
