@@ -237,7 +237,7 @@ def _errors(
 ) -> str:
     "Errors over alpha, on a logarithmic axis."
     W, H, low = 280, 150, math.floor(math.log10(min(v for r in runs for v in r["errors"] if v) or 1))
-    across = lambda k: _num(W * alphas[k])
+    across = lambda k: _num(8 + (W - 16) * alphas[k])
     at = lambda k, v: f"{across(k)} {_num(H * min(max(math.log10(v) / low, 0), 1))}"
     line = "L".join(at(k, v) for k, v in enumerate(floors) if v > 10 ** low)
     ink = lambda r: "more,#3f7fb5" if r["sign"] > 0 else "less,#c07a2c"
@@ -248,7 +248,7 @@ def _errors(
                     + f'<text x="{18 + 145 * (i % 2)}" y="{H + 42 + 20 * (i // 2)}">{escape(r["name"])}</text>' for i, r in enumerate(runs))
     return _svg(title, W + 12, H + 25 + 20 * math.ceil(len(runs) / 2), f'<path d="M0 {H}h{W}M0 0v{H}M{across(now)} 0v{H}" fill="none" '
                 f'stroke="currentColor" stroke-opacity=".4"/><path d="M{line or "0 0"}" fill="none" stroke="currentColor" stroke-width="2"/>'
-                f'{dots}<text x="4" y="12">1</text><text x="4" y="{H - 4}">1e{low}</text>'
+                f'{dots}<text x="18" y="12">1</text><text x="18" y="{H - 4}">1e{low}</text><text x="2" y="{H + 18}">α = 0</text>'
                 f'<text x="{W}" y="{H + 18}" text-anchor="end">α = 1</text>{named}')
 
 # %% ../nbs/book.ipynb #b0000043

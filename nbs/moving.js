@@ -215,7 +215,7 @@ function bars(p) {
 
 function errors(p) {      // over alpha, on a logarithmic axis
   const W = 280, H = 150, low = Math.floor(Math.log10(Math.min(...p.runs.flatMap(r => r.errors.filter(Boolean)))));
-  const across = k => num(W * p.alphas[k]), at = (k, v) => [across(k), num(H * clip(Math.log10(v) / low, 0, 1))];
+  const across = k => num(8 + (W - 16) * p.alphas[k]), at = (k, v) => [across(k), num(H * clip(Math.log10(v) / low, 0, 1))];
   const line = p.floors.flatMap((v, k) => v > 10 ** low ? [at(k, v).join(" ")] : []).join("L") || "0 0";
   const ink = r => `var(--moving-${r.sign > 0 ? "more,#3f7fb5" : "less,#c07a2c"})`;
   const dot = ([x, y], r, big) => `<circle cx="${x}" cy="${y}" r="${big ? 6 : 3.5}" stroke-width="1.5" ` +
@@ -225,7 +225,7 @@ function errors(p) {      // over alpha, on a logarithmic axis
     `<text x="${18 + 145 * (i % 2)}" y="${H + 42 + 20 * Math.floor(i / 2)}">${text(r.name)}</text>`).join("");
   return svg(p, W + 12, H + 25 + 20 * Math.ceil(p.runs.length / 2), `<path d="M0 ${H}h${W}M0 0v${H}M${across(p.now)} 0v${H}" fill="none" ` +
     `stroke="currentColor" stroke-opacity=".4"/><path d="M${line}" fill="none" stroke="currentColor" stroke-width="2"/>` +
-    `${dots}<text x="4" y="12">1</text><text x="4" y="${H - 4}">1e${low}</text>` +
+    `${dots}<text x="18" y="12">1</text><text x="18" y="${H - 4}">1e${low}</text><text x="2" y="${H + 18}">α = 0</text>` +
     `<text x="${W}" y="${H + 18}" text-anchor="end">α = 1</text>${named}`);
 }
 
