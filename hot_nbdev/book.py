@@ -214,8 +214,69 @@ def _shift(
                      marks=[(i, (i - shift[m]) % len(own[-1])) for i in range(len(own[-1]))]) for m, own in enumerate(maps)]
     return panels, f"After {steps[-1]} updates the error is {errors[-1]:.2f} of the variance. The frames mark the true shift."
 
+# %% ../nbs/book.ipynb #b0000042
+def _bars(
+    title: str,
+    sizes: list,    # heights
+    top: float,     # height of the axis
+    first: int,     # so many bars have the first color
+) -> str:
+    "Bars in two colors."
+    H, body = 150, lambda rows: "".join(f'<path d="M{7 * k} {H}v-{_num(H * v / top)}h5V{H}z"/>' for k, v in rows)
+    bars = list(enumerate(sizes))
+    return _svg(title, 7 * len(sizes), H + 2, f'<g style="fill:var(--moving-more,#3f7fb5)">{body(bars[:first])}</g>'
+                f'<g style="fill:var(--moving-less,#c07a2c)">{body(bars[first:])}</g>'
+                f'<path d="M0 {H}h{7 * len(sizes)}" fill="none" stroke="currentColor" stroke-opacity=".4"/>')
+
+def _errors(
+    title: str,
+    alphas: list,   # from 0 to 1
+    floors: list,   # a line; where it is zero there is none
+    runs: list,     # as in `_dial`
+    now: int,       # place of the upright line
+) -> str:
+    "Errors over alpha, on a logarithmic axis."
+    W, H, low = 280, 150, math.floor(math.log10(min(v for r in runs for v in r["errors"] if v) or 1))
+    across = lambda k: _num(8 + (W - 16) * alphas[k])
+    at = lambda k, v: f"{across(k)} {_num(H * min(max(math.log10(v) / low, 0), 1))}"
+    line = "L".join(at(k, v) for k, v in enumerate(floors) if v > 10 ** low)
+    ink = lambda r: "more,#3f7fb5" if r["sign"] > 0 else "less,#c07a2c"
+    dot = lambda place, r, big: (f'<circle cx="{place[0]}" cy="{place[1]}" r="{6 if big else 3.5}" stroke-width="1.5" '
+                                 f'style="stroke:var(--moving-{ink(r)});fill:{"none" if r["open"] else f"var(--moving-{ink(r)})"}"/>')
+    dots = "".join(dot(at(k, v).split(), r, k == now) for r in runs for k, v in enumerate(r["errors"]) if v)
+    named = "".join(dot((8 + 145 * (i % 2), H + 37 + 20 * (i // 2)), r, False)
+                    + f'<text x="{18 + 145 * (i % 2)}" y="{H + 42 + 20 * (i // 2)}">{escape(r["name"])}</text>' for i, r in enumerate(runs))
+    return _svg(title, W + 12, H + 25 + 20 * math.ceil(len(runs) / 2), f'<path d="M0 {H}h{W}M0 0v{H}M{across(now)} 0v{H}" fill="none" '
+                f'stroke="currentColor" stroke-opacity=".4"/><path d="M{line or "0 0"}" fill="none" stroke="currentColor" stroke-width="2"/>'
+                f'{dots}<text x="18" y="12">1</text><text x="18" y="{H - 4}">1e{low}</text><text x="2" y="{H + 18}">α = 0</text>'
+                f'<text x="{W}" y="{H + 18}" text-anchor="end">α = 1</text>{named}')
+
+# %% ../nbs/book.ipynb #b0000043
+def _dial(
+    alphas: list,       # from 0 to 1
+    templates: list,    # two n x n, from -100 to 100, for 0 and for 1
+    squares: list,      # for each alpha the squared singular values of the mixture
+    parameters: list,   # of a network with hidden tensors of 1 x 1, …, n x n
+    rivals: list,       # for each of them units and parameters of a dense network
+    runs: list,         # of {"name", "sign": 1 or -1 for the color, "open": 0 or 1, "parameters", "epochs", "errors": for each alpha, or None}
+) -> tuple:             # (panels, text)
+    "The template of a target, its singular values, and errors: the floor of a narrow layer and what runs had."
+    k, h = 2 * (len(alphas) - 1) // 5, len(parameters) // 2
+    a, four, floors = alphas[k], lambda v: f"{round(v, 4):.4f}".rstrip("0").rstrip("."), [sum(row[h:]) for row in squares]
+    mixed = [[50 + ((1 - a) * v + a * w) / 2 for v, w in zip(*rows)] for rows in zip(*templates)]
+    panels = [_image("the template", mixed),
+              _bars(f"{h} of {len(parameters)} directions seen", [v ** 0.5 for v in squares[k]], max(map(max, squares)) ** 0.5, h),
+              _errors("test error over α", alphas, floors, runs, k)]
+    seen = ", ".join(f"{r['name']} ({r['parameters']:,} parameters, {r['epochs']} epochs) {four(r['errors'][k])}"
+                     for r in runs if r["errors"][k])
+    return panels, (f"α = {_num(a)}. NdLinear {h} × {h}: {parameters[h - 1]:,} parameters, error at least {four(floors[k])} of a variance of "
+                    f"{four(sum(squares[k]))}. The smallest dense network with as many has {rivals[h - 1][0]} "
+                    f"unit{'s' * (rivals[h - 1][0] > 1)} in a layer, "
+                    f"{rivals[h - 1][1]:,} parameters and no floor. Measured: {seen or 'no run has this α'}.")
+
 # %% ../nbs/book.ipynb #b0000034
-_KINDS = {"looks": _looks, "kronecker": _kronecker, "modeproduct": _modeproduct, "leak": _leak, "rank": _rank, "shift": _shift}
+_KINDS = {"looks": _looks, "kronecker": _kronecker, "modeproduct": _modeproduct, "leak": _leak, "rank": _rank, "shift": _shift,
+          "dial": _dial}
 
 def _plain(data, digits: int):
     "Tensors and arrays as lists of rounded numbers."
@@ -232,7 +293,7 @@ def _plain(data, digits: int):
 class moving:
     "A picture that the reader of the site operates, and a still one elsewhere."
     def __init__(self,
-                 kind: str,         # one of "looks", "kronecker", "modeproduct", "leak", "rank", "shift"
+                 kind: str,         # one of "looks", "kronecker", "modeproduct", "leak", "rank", "shift", "dial"
                  data: dict,        # what the kind takes; tensors are turned into lists
                  alt: str,          # what is seen
                  digits: int = 3):  # decimals that are kept

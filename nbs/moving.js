@@ -59,7 +59,7 @@ function image(p) {
   return svg(p, 4 * n, 4 * m, `<image href="${canvas.toDataURL()}" width="${4 * n}" height="${4 * m}" style="image-rendering:pixelated"/>`);
 }
 
-const draw = p => p.lines ? curves(p) : p.pixels ? image(p) : cells(p);
+const draw = p => p.draw ? p.draw(p) : p.lines ? curves(p) : p.pixels ? image(p) : cells(p);
 
 /* ---- tensors of three modes ---- */
 
@@ -203,6 +203,50 @@ kinds.shift = {
     marks: by_step[0].map((row, i) => [i, (i - d.shift[m] + row.length) % row.length])})),
   says: (d, s) => `After ${d.steps[s.k]} updates the error is ${d.errors[s.k].toFixed(2)} of the variance. ` +
     "The frames mark the true shift.",
+};
+
+function bars(p) {
+  const H = 150, W = 7 * p.sizes.length;
+  const body = (from, to) => p.sizes.map((v, k) => k >= from && k < to ? `<path d="M${7 * k} ${H}v-${num(H * v / p.top)}h5V${H}z"/>` : "").join("");
+  return svg(p, W, H + 2, `<g style="fill:var(--moving-more,#3f7fb5)">${body(0, p.first)}</g>` +
+    `<g style="fill:var(--moving-less,#c07a2c)">${body(p.first, p.sizes.length)}</g>` +
+    `<path d="M0 ${H}h${W}" fill="none" stroke="currentColor" stroke-opacity=".4"/>`);
+}
+
+function errors(p) {      // over alpha, on a logarithmic axis
+  const W = 280, H = 150, low = Math.floor(Math.log10(Math.min(...p.runs.flatMap(r => r.errors.filter(Boolean)))));
+  const across = k => num(8 + (W - 16) * p.alphas[k]), at = (k, v) => [across(k), num(H * clip(Math.log10(v) / low, 0, 1))];
+  const line = p.floors.flatMap((v, k) => v > 10 ** low ? [at(k, v).join(" ")] : []).join("L") || "0 0";
+  const ink = r => `var(--moving-${r.sign > 0 ? "more,#3f7fb5" : "less,#c07a2c"})`;
+  const dot = ([x, y], r, big) => `<circle cx="${x}" cy="${y}" r="${big ? 6 : 3.5}" stroke-width="1.5" ` +
+    `style="stroke:${ink(r)};fill:${r.open ? "none" : ink(r)}"/>`;
+  const dots = p.runs.map(r => r.errors.map((v, k) => v ? dot(at(k, v), r, k === p.now) : "").join("")).join("");
+  const named = p.runs.map((r, i) => dot([8 + 145 * (i % 2), H + 37 + 20 * Math.floor(i / 2)], r) +
+    `<text x="${18 + 145 * (i % 2)}" y="${H + 42 + 20 * Math.floor(i / 2)}">${text(r.name)}</text>`).join("");
+  return svg(p, W + 12, H + 25 + 20 * Math.ceil(p.runs.length / 2), `<path d="M0 ${H}h${W}M0 0v${H}M${across(p.now)} 0v${H}" fill="none" ` +
+    `stroke="currentColor" stroke-opacity=".4"/><path d="M${line}" fill="none" stroke="currentColor" stroke-width="2"/>` +
+    `${dots}<text x="18" y="12">1</text><text x="18" y="${H - 4}">1e${low}</text><text x="2" y="${H + 18}">α = 0</text>` +
+    `<text x="${W}" y="${H + 18}" text-anchor="end">α = 1</text>${named}`);
+}
+
+kinds.dial = {
+  first: d => ({k: Math.floor(2 * (d.alphas.length - 1) / 5), h: Math.floor(d.parameters.length / 2)}),
+  controls: d => [{key: "k", label: "α", low: 0, high: d.alphas.length - 1, shown: k => num(d.alphas[k]), play: true},
+    {key: "h", label: "hidden tensor", low: 1, high: d.parameters.length, shown: h => `${h} × ${h}`}],
+  floors: (d, s) => d.squares.map(row => sum(row.slice(s.h))),
+  panels(d, s) {
+    const a = d.alphas[s.k], [from, to] = d.templates;
+    return [{title: "the template", pixels: from.map((row, i) => row.map((v, j) => 50 + ((1 - a) * v + a * to[i][j]) / 2))},
+      {title: `${s.h} of ${d.parameters.length} directions seen`, draw: bars, sizes: d.squares[s.k].map(Math.sqrt), top: Math.sqrt(most(d.squares)), first: s.h},
+      {title: "test error over α", draw: errors, alphas: d.alphas, floors: this.floors(d, s), runs: d.runs, now: s.k}];
+  },
+  says(d, s) {
+    const four = v => String(+v.toFixed(4)), [units, own] = d.rivals[s.h - 1];
+    const seen = d.runs.filter(r => r.errors[s.k]).map(r => `${r.name} (${count(r.parameters)} parameters, ${r.epochs} epochs) ${four(r.errors[s.k])}`);
+    return `α = ${num(d.alphas[s.k])}. NdLinear ${s.h} × ${s.h}: ${count(d.parameters[s.h - 1])} parameters, error at least ` +
+      `${four(this.floors(d, s)[s.k])} of a variance of ${four(sum(d.squares[s.k]))}. The smallest dense network with as many has ` +
+      `${units} unit${units > 1 ? "s" : ""} in a layer, ${count(own)} parameters and no floor. Measured: ${seen.join(", ") || "no run has this α"}.`;
+  },
 };
 
 /* ---- from still to operated ---- */

@@ -26,6 +26,13 @@ DATA = {
              "middle": 40.0, "errors": [0.5, 0.0]},
     "shift": {"steps": [0, 10, 20], "shift": [1, 2], "errors": [1.0, 0.5, 0.25],
               "maps": [[[[33, 33, 34]] * 3, [[20, 20, 60]] * 3, [[0, 0, 100], [100, 0, 0], [0, 100, 0]]]] * 2},
+    "dial": {"alphas": [0, 0.25, 0.5, 1], "templates": [[[100, -50], [20, 0]], [[40, 40], [40, -40]]],
+             "squares": [[1, 0], [0.6, 0.1], [0.4, 0.2], [0.5, 0.5]],
+             "parameters": [10, 2000], "rivals": [[1, 30], [2, 4000]],
+             "runs": [{"name": "narrow", "sign": 1, "open": 0, "parameters": 10, "epochs": 40,
+                       "errors": [0.0002, 0.15, None, 0.6]},
+                      {"name": "dense", "sign": -1, "open": 1, "parameters": 4000, "epochs": 12,
+                       "errors": [0.004, None, None, 0.005]}]},
 }
 
 
@@ -159,6 +166,26 @@ def test_sliders_go_through_values_terms_and_updates(opened):
                              ("shift", "HOME", "After 0 updates the error is 1.00 of the variance.")]:
         press(opened, part(opened, kind, "input[type='range']")[0], key)
         assert says(opened, kind).startswith(words)
+
+
+def test_the_dial_moves_floors_and_counts(opened):
+    def told(*words):
+        assert all(w in says(opened, "dial") for w in words), says(opened, "dial")
+
+    alpha, size = part(opened, "dial", "input[type='range']")
+    told("α = 0.25. NdLinear 1 × 1: 10 parameters, error at least 0.1 of a variance of 0.7.",
+         "The smallest dense network with as many has 1 unit in a layer, 30 parameters and no floor.",
+         "Measured: narrow (10 parameters, 40 epochs) 0.15.")
+    press(opened, alpha, "ARROW_RIGHT")
+    told("error at least 0.2 of a variance of 0.6", "no run has this α.")
+    press(opened, alpha, "END")
+    told("(10 parameters, 40 epochs) 0.6, dense (4,000 parameters, 12 epochs) 0.005.")
+    before = drawn(opened, "dial")
+    press(opened, size, "END")
+    told("NdLinear 2 × 2: 2,000 parameters, error at least 0 of a variance of 1.", "2 units in a layer, 4,000")
+    after = drawn(opened, "dial")
+    assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False]
+    assert [c.get_attribute("aria-valuetext") for c in (alpha, size)] == ["1", "2 × 2"]
 
 
 def test_controls_have_names_and_counts_are_announced(opened):
