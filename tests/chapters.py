@@ -13,7 +13,7 @@ REFERENCE = [NBS / f"{name}.ipynb" for name in """
     choosing notation verdicts storage config book drawing shapes tensor_library kronecker_library
     factorization_library layer attention_library stochastic_library pooling kronecker_attention_library
     kernels_library positions_library registry patches axial
-    transformer_library model_config models cost_library ndlinear_library replacing adapter_files
+    transformer_library model_config models cost_library ndlinear_library replacing adapters_library adapter_files
     files series volume_files scene_files parts tasks devices results paired runs fields moved plot
     predict jobs motion_job tables commands toplevel
     """.split()]
