@@ -25,7 +25,7 @@ from hot_nbdev.results import append_row, read_rows
 ROOT = Path(__file__).parents[1]
 RATES, SEEDS, EPOCHS, BATCH = (0.0003, 0.001, 0.003, 0.01, 0.03), range(5), 10, 64
 NAMES = {"dense", "low_rank", "kron_terms", "tensor_train", "monarch", "separable_conv", "trl_tucker",
-         "trl_cp", "lokr", "Kin", "contenders", "parts", "samples"}
+         "trl_cp", "lokr", "Kin", "on_modes", "on_vectors", "large", "small", "contenders", "parts", "samples"}
 HEAD = ["layer", "setting", "budget", "seed", "rate", "parameters", "network", "flops", "peak_forward",
         "peak_train", "forward_ratio", "train_ratio", "train", "val", "test", "val_mean", "test_mean",
         "test_classes", "epochs", "samples", "hardware", "torch"]

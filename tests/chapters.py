@@ -14,8 +14,9 @@ REFERENCE = [NBS / f"{name}.ipynb" for name in """
     factorization_library stream_state layer attention_library stochastic_library pooling mode_maps
     kronecker_attention_library kernels_library positions_library registry patches windows axial
     transformer_library model_config models streaming_library cost_library ndlinear_library replacing
-    adapter_files files series volume_files scene_files data_library parts tasks devices results paired runs
-    training_library fields moved maps_library plot predict jobs motion_job tables commands toplevel
+    adapters_library adapter_files files series volume_files scene_files data_library parts tasks devices
+    results paired runs training_library fields moved maps_library plot predict jobs motion_job tables commands
+    toplevel
     """.split()]
 
 
