@@ -14,8 +14,8 @@ REFERENCE = [NBS / f"{name}.ipynb" for name in """
     factorization_library layer attention_library stochastic_library pooling kronecker_attention_library
     kernels_library positions_library registry patches axial
     transformer_library model_config models cost_library ndlinear_library replacing adapter_files
-    files series volume_files scene_files parts tasks devices results paired runs linear_library fields
-    moved plot
+    files series volume_files scene_files parts tasks devices results paired runs
+    linear_library convolution_library fields moved plot
     predict jobs motion_job tables commands toplevel
     """.split()]
 
