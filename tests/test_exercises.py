@@ -6,7 +6,7 @@ from chapters import CHAPTERS, NBS, Chapter
 
 # The list grows, until it is all chapters.
 TOLD = ["00_modes", "01_tensor", "03_factorization", "05_attention", "08_kronecker_attention", "09_kernels",
-        "10_positions", "19_forecasting", "20_volumes", "notation"]
+        "10_positions", "19_forecasting", "20_volumes", "21_scenes", "notation"]
 SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
 
 
