@@ -15,8 +15,8 @@ REFERENCE = [NBS / f"{name}.ipynb" for name in """
     kronecker_attention_library kernels_library positions_library registry patches windows axial
     transformer_library model_config models streaming_library cost_library ndlinear_library replacing
     adapters_library adapter_files files series volume_files scene_files data_library parts tasks devices
-    results paired runs training_library fields moved maps_library plot predict jobs motion_job tables commands
-    toplevel
+    results paired runs linear_library convolution_library training_library fields moved maps_library plot
+    predict jobs motion_job tables commands toplevel
     """.split()]
 
 

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from chapters import NBS, Chapter
 
 pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
 
@@ -32,6 +33,31 @@ def test_a_batch_may_be_empty_and_a_mode_may_not():
     assert model(torch.randn(2, 0, 8, 8, 8, 2)).shape == (2, 0, 3)
     with pytest.raises(ValueError, match="mode 1 of x, .* is empty; only batch axes may be"):
         model(torch.randn(2, 8, 0, 8, 2))
+
+
+def lesson():
+    "The names of the cells of chapter 20 that define its ResNet."
+    found = {"torch": torch, "nn": torch.nn}
+    for cell in Chapter(NBS / "20_volumes.ipynb").code:
+        if cell.source.startswith(("def conv(", "class ResNet18(")):
+            exec(cell.source, found)
+    return found
+
+
+def test_the_network_of_the_lesson_gives_the_same_scores():
+    torch.manual_seed(0)
+    ours = lesson()["ResNet18"](channels=2, classes=3, width=4).double()
+    for norm in ours.modules():
+        if isinstance(norm, torch.nn.BatchNorm3d):              # means and variances that are not 0 and 1
+            norm.running_mean.uniform_(-1, 1), norm.running_var.uniform_(0.5, 2)
+    theirs = ResNetClassifier(ResNetConfig(in_channels=2, classes=3, width=1 / 16), dtype=torch.float64)
+    kinds = torch.nn.Conv3d | torch.nn.BatchNorm3d | torch.nn.Linear
+    pairs = zip(*([m for m in model.modules() if isinstance(m, kinds)] for model in (ours, theirs)), strict=True)
+    for one, other in pairs:
+        other.load_state_dict(one.state_dict())
+    x = torch.randn(2, 9, 8, 7, 2, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(theirs.eval()(x), ours.eval()(x))
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])

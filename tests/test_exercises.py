@@ -7,7 +7,8 @@ from chapters import CHAPTERS, NBS, Chapter
 # The list grows, until it is all chapters.
 TOLD = ["00_modes", "01_tensor", "03_factorization", "05_attention", "08_kronecker_attention",
         "09_kernels", "10_positions", "13_ndlinear", "14_separability", "15_kin", "16_adapters",
-        "17_data", "18_training", "22_ablations", "23_maps", "25_streams", "notation"]
+        "17_data", "18_training", "19_forecasting", "20_volumes", "21_scenes", "22_ablations",
+        "23_maps", "25_streams", "notation"]
 SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
 
 
