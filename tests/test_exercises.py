@@ -5,8 +5,8 @@ import pytest
 from chapters import CHAPTERS, NBS, Chapter
 
 # The list grows, until it is all chapters.
-TOLD = ["00_modes", "01_tensor", "03_factorization", "05_attention", "08_kronecker_attention", "09_kernels",
-        "10_positions", "notation"]
+TOLD = ["00_modes", "01_tensor", "02_kronecker", "03_factorization", "04_universality", "05_attention", "06_stochastic",
+        "07_reachable", "08_kronecker_attention", "09_kernels", "10_positions", "11_transformer", "12_cost", "notation"]
 SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
 
 
