@@ -11,15 +11,15 @@ SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?
 
 
 def exercises(chapter):
-    "(heading, first line of the text) for each exercise."
-    return re.findall(r"^#+ (Exercise: [^\n]*?)(?: \{#[\w-]+\})?\n\s*([^\n]*)", chapter.text, re.M)
+    "(heading, first line of the text) for each exercise, proof and project."
+    return re.findall(r"^#+ ((?:Exercise|Proof|Project): [^\n]*?)(?: \{#[\w-]+\})?\n\s*([^\n]*)", chapter.text, re.M)
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_each_exercise_says_time_and_difficulty_in_its_first_line(name):
     chapter = Chapter(NBS / f"{name}.ipynb")
     found = exercises(chapter)
-    assert len(found) == len([h for h in chapter.headings() if h.startswith("Exercise: ")]) > 0
+    assert len(found) == len([h for h in chapter.headings() if h.startswith(("Exercise: ", "Proof: ", "Project: "))]) > 0
     for heading, line in found:
         assert SAID.match(line), f"{name}, {heading}: begins with {line[:40]!r}, not '*5 minutes, easy.* …'"
     if chapter.path in CHAPTERS:
