@@ -121,6 +121,30 @@ def _image(
     return _svg(title, 4 * n, 4 * m, f'<image href="data:image/png;base64,{base64.b64encode(png).decode()}" '
                 f'width="{4 * n}" height="{4 * m}" style="image-rendering:pixelated"/>')
 
+# %% ../nbs/book.ipynb #b0000038
+def _space(
+    title: str,
+    ground: list,       # corners of what all sums reach, (x, y)
+    area: list,         # corners of what is reached now
+    point: list,        # (x, y, z), where z is up
+    target: list,       # (x, y, z)
+) -> str:
+    "A point on the ground and one above it."
+    seen = lambda v: (146 + 72 * v[0] + 38 * v[1], 122 - 30 * v[1] - 80 * (v[2] if len(v) > 2 else 0))
+    path = lambda line: "M" + "L".join(" ".join(map(_num, seen(v))) for v in line)
+    dot = lambda v, r: '<circle cx="{}" cy="{}" r="{}"/>'.format(*map(_num, seen(v)), r)
+    word = lambda v, right, up, t: '<text x="{}" y="{}">{}</text>'.format(_num(seen(v)[0] + right), _num(seen(v)[1] - up), t)
+    foot = [*target[:2], 0]
+    return _svg(title, 296, 176, f'<path d="{path(ground)}Z" fill-opacity=".07" stroke="currentColor" stroke-opacity=".3"/>'
+                f'<g style="fill:var(--moving-more,#3f7fb5);stroke:var(--moving-more,#3f7fb5)"><path d="{path(area)}Z" '
+                f'fill-opacity=".3"/></g><path d="{path([(-1.2, 0, 0), (1.2, 0, 0)])}{path([(0, -1.2, 0), (0, 1.2, 0)])}" '
+                f'stroke="currentColor" stroke-opacity=".4"/>'
+                f'<path d="{path([foot, target])}" stroke="currentColor" stroke-dasharray="3 4"/>'
+                f'<path d="{path([point, target])}" stroke="currentColor"/>{dot(foot, 3)}'
+                f'<g style="fill:var(--moving-less,#c07a2c)">{dot(target, 6)}</g>'
+                f'<g style="fill:var(--moving-more,#3f7fb5)">{dot(point, 7)}</g>'
+                + word(target, -62, -4, "target") + word((1.2, 0), 4, -14, "1st") + word((0, 1.2), -30, 4, "2nd"))
+
 # %% ../nbs/book.ipynb #b0000027
 def _looks(
     maps: list,     # two maps of N x N, for the rows and the columns
@@ -214,6 +238,30 @@ def _shift(
                      marks=[(i, (i - shift[m]) % len(own[-1])) for i in range(len(own[-1]))]) for m, own in enumerate(maps)]
     return panels, f"After {steps[-1]} updates the error is {errors[-1]:.2f} of the variance. The frames mark the true shift."
 
+# %% ../nbs/book.ipynb #b0000039
+def _reach(
+    target: list,   # a map on 2 x 2 positions
+    near: list,     # the reachable matrix that is nearest to it
+    heads: int,     # how many heads add up to that
+    axes: list,     # three orthonormal matrices, of which the third is orthogonal to everything reachable
+    ground: list,   # corners of a part of the plane of the first two
+    areas: list,    # corners of what one product, and one sum, covers of it
+    least: list,    # smallest distance of one product, and of one sum
+) -> tuple:         # (panels, text)
+    "A head on 2 x 2 positions, and a target that no heads reach."
+    (A, B), inner = (([[p, 1 - p], [q, 1 - q]] for p, q in [(0.8, 0.3), (0.7, 0.4)])), (
+        lambda M, N: sum(v * w for row, other in zip(M, N) for v, w in zip(row, other)))
+    S = [[x * y for x in row for y in other] for row in A for other in B]
+    less = lambda M, N: [[v - w for v, w in zip(row, other)] for row, other in zip(M, N)]
+    length = lambda M: math.sqrt(inner(M, M))
+    place = lambda M: [inner(M, e) for e in axes]
+    panels = [_cells(title, rows, rows, (), 42) for title, rows in
+              [("map of mode 1", A), ("map of mode 2", B), ("what the layer applies", S), ("target", target)]]
+    panels.append(_space("in three of 16 coordinates", ground, areas[0], place(S), place(target)))
+    return panels, (f"The distance to the target is {length(less(target, S)):.2f}: {length(less(target, near)):.2f} upward, which no "
+                    f"heads change, and {length(less(near, S)):.2f} within what heads reach. One product alone comes to "
+                    f"{least[0]:.2f} at best.")
+
 # %% ../nbs/book.ipynb #b0000042
 def _bars(
     title: str,
@@ -276,7 +324,7 @@ def _dial(
 
 # %% ../nbs/book.ipynb #b0000034
 _KINDS = {"looks": _looks, "kronecker": _kronecker, "modeproduct": _modeproduct, "leak": _leak, "rank": _rank, "shift": _shift,
-          "dial": _dial}
+          "dial": _dial, "reach": _reach}
 
 def _plain(data, digits: int):
     "Tensors and arrays as lists of rounded numbers."
@@ -293,7 +341,7 @@ def _plain(data, digits: int):
 class moving:
     "A picture that the reader of the site operates, and a still one elsewhere."
     def __init__(self,
-                 kind: str,         # one of "looks", "kronecker", "modeproduct", "leak", "rank", "shift", "dial"
+                 kind: str,         # one of "looks", "kronecker", "modeproduct", "leak", "rank", "shift", "dial", "reach"
                  data: dict,        # what the kind takes; tensors are turned into lists
                  alt: str,          # what is seen
                  digits: int = 3):  # decimals that are kept

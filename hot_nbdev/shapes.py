@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['INDEX', 'fibers_and_slices', 'unfolding', 'mode_product_picture', 'contraction_chain', 'kronecker_blocks',
-           'flattened_attention', 'product_and_sum', 'pool_maps_product', 'prefix_pooling', 'attention_order',
-           'patches_picture', 'transformer_block', 'ndlinear_picture', 'adapter']
+           'kronecker_terms', 'flattened_attention', 'product_and_sum', 'pool_maps_product', 'prefix_pooling',
+           'attention_order', 'patches_picture', 'transformer_block', 'ndlinear_picture', 'adapter']
 
 # %% ../nbs/shapes.ipynb #6ba9e003
 from .drawing import SLANT, Schematic, arrow, box, bracket, cells, cube, matrix, plus
@@ -152,6 +152,39 @@ def kronecker_blocks(
         for j in range(n):
             d.path(box(x + j * q * unit, i * p * unit, q * unit, p * unit), width=2)
             d.text(x + (j + 0.5) * q * unit, (i + 0.5) * p * unit, name(i, j) + "B", 16, bold=True)
+    return d
+
+# %% ../nbs/shapes.ipynb #6ba9e053
+def kronecker_terms(
+    left: tuple = (2, 2),       # (rows, columns) of the first factors
+    right: tuple = (3, 3),      # (rows, columns) of the second factors
+    unit: float = 16,           # side of an entry
+) -> Schematic:                 # S = sum of A ⊗ B
+    "A matrix as a sum of Kronecker products, with the numbers that each side has."
+    (m, n), (p, q) = left, right
+    large, small = m * p * n * q, m * n + p * q
+    d = Schematic(f"A {m * p} by {n * q} matrix S with {large} numbers equals a sum: A₁ ⊗ B₁, plus A₂ ⊗ B₂, and so on up to "
+                  f"A_R ⊗ B_R. Each A is {m} by {n} and each B {p} by {q}, so a term has {small} numbers.")
+    shade = lambda i, j, r: 0.12 + 0.6 * ((3 * i + 2 * j + 5 * r + i * j) % 7) / 6
+    middle = m * p * unit / 2
+    x, low = cells(d, (0, 0), (m * p, n * q), lambda i, j: ("n", shade(i, j, i // p + j // q)), unit)
+    d.text(x / 2, low + 16, "S", bold=True)
+    d.text(x / 2, low + 36, f"{large} numbers", 13)
+    d.text(x + 20, middle, "=", 20)
+    x += 40
+    for r, name in enumerate("12R"):
+        sign = _sub(int(name)) if name != "R" else ""
+        y, _ = cells(d, (x, middle - m * unit / 2), left, lambda i, j, r=r: ("b", shade(i, j, r)), unit)
+        z, _ = cells(d, (y + 22, middle - p * unit / 2), right, lambda i, j, r=r: ("a", shade(i, j, r + 2)), unit)
+        d.text(y + 11, middle, "⊗", 16)
+        for middle_of, letter in (((x + y) / 2, "A"), ((y + 22 + z) / 2, "B")):
+            d.text(middle_of, low + 16, letter + sign, bold=True)
+            if not sign:
+                d.text(middle_of + 9, low + 21, name, 10, bold=True)
+        d.text((x + z) / 2, low + 36, f"{small} numbers", 13)
+        if name != "R":
+            d.text(z + (20 if name == "1" else 32), middle, "+" if name == "1" else "+ ⋯ +", 18)
+        x = z + (40 if name == "1" else 64)
     return d
 
 # %% ../nbs/shapes.ipynb #6ba9e023

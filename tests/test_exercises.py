@@ -5,23 +5,24 @@ import pytest
 from chapters import CHAPTERS, NBS, Chapter
 
 # The list grows, until it is all chapters.
-TOLD = ["00_modes", "01_tensor", "03_factorization", "05_attention", "08_kronecker_attention",
-        "09_kernels", "10_positions", "13_ndlinear", "14_separability", "15_kin", "16_adapters",
+TOLD = ["00_modes", "01_tensor", "02_kronecker", "03_factorization", "04_universality", "05_attention",
+        "06_stochastic", "07_reachable", "08_kronecker_attention", "09_kernels", "10_positions",
+        "11_transformer", "12_cost", "13_ndlinear", "14_separability", "15_kin", "16_adapters",
         "17_data", "18_training", "19_forecasting", "20_volumes", "21_scenes", "22_ablations",
         "23_maps", "25_streams", "notation"]
 SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
 
 
 def exercises(chapter):
-    "(heading, first line of the text) for each exercise."
-    return re.findall(r"^#+ (Exercise: [^\n]*?)(?: \{#[\w-]+\})?\n\s*([^\n]*)", chapter.text, re.M)
+    "(heading, first line of the text) for each exercise, proof and project."
+    return re.findall(r"^#+ ((?:Exercise|Proof|Project): [^\n]*?)(?: \{#[\w-]+\})?\n\s*([^\n]*)", chapter.text, re.M)
 
 
 @pytest.mark.parametrize("name", TOLD)
 def test_each_exercise_says_time_and_difficulty_in_its_first_line(name):
     chapter = Chapter(NBS / f"{name}.ipynb")
     found = exercises(chapter)
-    assert len(found) == len([h for h in chapter.headings() if h.startswith("Exercise: ")]) > 0
+    assert len(found) == len([h for h in chapter.headings() if h.startswith(("Exercise: ", "Proof: ", "Project: "))]) > 0
     for heading, line in found:
         assert SAID.match(line), f"{name}, {heading}: begins with {line[:40]!r}, not '*5 minutes, easy.* …'"
     if chapter.path in CHAPTERS:

@@ -12,6 +12,7 @@ CASES = {
     "mode_product_picture": [{}, *(dict(shape=(3, 2, 4), mode=m, size=5) for m in range(3))],
     "contraction_chain": [{}, dict(sizes_in=(2, 2, 3), sizes_out=(4, 3, 2), sequence=(2, 0, 1))],
     "kronecker_blocks": [{}, dict(left=(2, 3), right=(2, 2), entry=(1, 2))],
+    "kronecker_terms": [{}, dict(left=(2, 3), right=(2, 2), unit=20)],
     "flattened_attention": [{}, dict(shape=(2, 3), query=0)],
     "product_and_sum": [{}, dict(shape=(3, 5), query=(0, 4))],
     "pool_maps_product": [{}, dict(shape=(3, 2), features=2)],
