@@ -1,11 +1,14 @@
-"""What the book needs of Sphinx beyond its extensions: folded callouts, and formulas left alone."""
+"""What the book needs of Sphinx beyond its extensions: folded callouts, and formulas as MathML."""
 
 from __future__ import annotations
 
+import mathml
 from docutils import nodes
 from docutils.parsers.rst import directives
-from sphinx.transforms.post_transforms import SphinxPostTransform
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
+
+logger = logging.getLogger(__name__)
 
 
 class fold(nodes.General, nodes.Element):
@@ -42,25 +45,29 @@ def visit_summary(self, node) -> None:
     self.body.append(self.starttag(node, "summary", "", CLASS="admonition-title"))
 
 
-class PlainFormulas(SphinxPostTransform):
-    """Hands display formulas to MathJax as written.
+def visit_math(self, node) -> None:
+    "A formula of running text. One that is left in pieces may break between lines."
+    self.body.append(f'<span class="math">{converted(mathml.inline, node)}</span>')
+    raise nodes.SkipNode
 
-    Sphinx puts formulas of several lines into `split`, inside of which no number may stand.
-    """
 
-    default_priority = 900
+def visit_math_block(self, node) -> None:
+    self.body.append(f'<div class="math">{converted(mathml.block, node)}</div>\n')
+    raise nodes.SkipNode
 
-    def run(self, **kwargs) -> None:
-        for node in self.document.findall(nodes.math_block):
-            node["nowrap"] = node["no-wrap"] = True
-            text = rf"\[{node.astext()}\]"
-            node.children = [nodes.Text(text)]
-            node.rawsource = text
+
+def converted(convert, node) -> str:
+    "What the converter does not know is a warning, and a warning builds no site."
+    try:
+        return convert(node.astext())
+    except mathml.MathError as error:
+        logger.warning(str(error), location=node)
+        return ""
 
 
 def setup(app) -> dict:
     app.add_node(fold, html=(visit_fold, lambda self, node: self.body.append("</details>\n")))
     app.add_node(summary, html=(visit_summary, lambda self, node: self.body.append("</summary>\n")))
     app.add_directive("fold", Fold)
-    app.add_post_transform(PlainFormulas)
+    app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -218,15 +218,15 @@ def sphinx_settings(config, structure: Structure, source: Path) -> dict:
         "toc_title": "On this page", "navbar_persistent": [],
     }
     return {
-        "extensions": ["myst_nb", "sphinxcontrib.bibtex", "sphinx-mathjax-offline", "booksphinx"],
+        "extensions": ["myst_nb", "sphinxcontrib.bibtex", "booksphinx"],
         "project": structure.title, "html_title": structure.title, "author": config.author,
         "copyright": config.copyright, "html_theme": "sphinx_book_theme",
-        "html_theme_options": theme, "html_static_path": [str(source / "styles.css"), *map(str, scripts)],
+        "html_theme_options": theme, "html_static_path": [str(source / "styles.css"), *map(str, (*scripts, *source.glob("*.woff2")))],
         "html_css_files": ["styles.css"], "html_copy_source": False,
         "html_js_files": [(script.name, {"defer": "defer"}) for script in scripts],
         "html_show_sourcelink": False, "html_show_sphinx": False, "html_use_index": False,
         "html_context": {"default_mode": "auto"}, "html_favicon": str(source / structure.favicon),
-        "root_doc": "index",
+        "root_doc": "index", "html_math_renderer": "mathml",
         "nb_execution_mode": "off",
         "nb_render_markdown_format": "myst", "bibtex_bibfiles": [str(source / "references.bib")],
         "bibtex_reference_style": "author_year", "bibtex_default_style": "plain",
