@@ -1,6 +1,8 @@
-"""What the book needs of Sphinx beyond its extensions: folded callouts, and formulas as MathML."""
+"""What the book needs of Sphinx beyond its extensions: folded callouts, formulas as MathML, and what is said of a page."""
 
 from __future__ import annotations
+
+from html import escape, unescape
 
 import mathml
 from docutils import nodes
@@ -65,7 +67,25 @@ def converted(convert, node) -> str:
         return ""
 
 
+def describe(app, page, template, context, doctree) -> None:
+    "What search engines, and people who are sent a link, see of a page before they open it."
+    base, (about, picture) = app.config.html_baseurl, (app.config.book_about.get(page), app.config.book_picture)
+    if not about:
+        return
+    shown = {"og:type": "article", "og:site_name": app.config.project, "og:title": context.get("title", ""),
+             "og:description": about}
+    if base:
+        shown |= {"og:url": f"{base}{page}.html"} | ({"og:image": base + picture} if picture else {})
+    tags = [f'<meta name="description" content="{escape(about)}" />']
+    tags += [f'<meta property="{name}" content="{escape(unescape(value))}" />' for name, value in shown.items()]
+    tags += ['<meta name="twitter:card" content="summary_large_image" />'] if picture else []
+    context["metatags"] = context.get("metatags", "") + "\n    " + "\n    ".join(tags)
+
+
 def setup(app) -> dict:
+    app.add_config_value("book_about", {}, "html")
+    app.add_config_value("book_picture", "", "html")
+    app.connect("html-page-context", describe)
     app.add_node(fold, html=(visit_fold, lambda self, node: self.body.append("</details>\n")))
     app.add_node(summary, html=(visit_summary, lambda self, node: self.body.append("</summary>\n")))
     app.add_directive("fold", Fold)

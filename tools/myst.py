@@ -17,10 +17,13 @@ from crossref import (
     chapter_of,
     describe,
     drawn,
+    fold_long,
     mark_cell,
     markdown_of,
     page_of,
     source_of,
+    unbroken,
+    unbroken_outputs,
 )
 from grammar import KEY, Block, Cell
 
@@ -172,8 +175,9 @@ def convert(nb: dict, writer: MystWriter, links: str) -> tuple[dict, list[str]]:
         if cell["cell_type"] == "raw" or source.startswith("<!--"):
             continue
         if cell["cell_type"] == "markdown":
-            cells.append(mark_cell(writer.write(source)))
+            cells.append(mark_cell(writer.write(unbroken(source))))
         else:
+            unbroken_outputs(cell)
             if anchor := writer.book.anchor(name, cell):
                 cells.append(mark_cell(f'<span id="{anchor}"></span>'))
                 places.append(writer.book.place(name, cell, places[-1]))
@@ -193,6 +197,7 @@ def code_cell(cell: dict, source: str, writer: MystWriter) -> dict:
     tags, settings = [], {}
     options = parsed.options
     describe(cell, options.get("fig-alt", ""))
+    fold_long(options, parsed.body)
     tags += ["remove-input"] if options.get("echo") == "false" else []
     tags += ["remove-output"] if options.get("output") == "false" else []
     tags += ["remove-cell"] if options.get("include") == "false" else []
@@ -200,6 +205,7 @@ def code_cell(cell: dict, source: str, writer: MystWriter) -> dict:
         tags.append("hide-input")
         summary = options.get("code-summary", "Code")
         settings |= {"code_prompt_show": summary, "code_prompt_hide": summary}
+        tags += ["exported"] if summary.startswith("Source of ") else []
     elif options.get("code-fold") == "show":
         tags.append("exported")
     settings |= figure_settings(options, writer)
