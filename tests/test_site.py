@@ -242,20 +242,16 @@ def served(site):
         yield url
 
 
-TYPESET = """
-const done = arguments[arguments.length - 1];
-const ready = window.MathJax ? MathJax.startup.promise : Promise.resolve();
-ready.then(() => {
-  const page = document.body.cloneNode(true);
-  page.querySelectorAll("pre, code, script, style, mjx-container").forEach(e => e.remove());
-  done({
-    formulas: document.querySelectorAll(".math").length,
-    typeset: document.querySelectorAll(".math mjx-container").length,
-    failed: [...document.querySelectorAll("mjx-merror, [data-mjx-error]")].map(e => e.title),
-    text: page.textContent, all: document.body.textContent,
-    loaded: performance.getEntriesByType("resource").map(e => e.name),
-  });
-});
+LOOK = """
+const page = document.body.cloneNode(true);
+page.querySelectorAll("pre, code, script, style, math").forEach(e => e.remove());
+return {
+  formulas: document.querySelectorAll(".math").length,
+  typeset: document.querySelectorAll(".math:has(> math)").length,
+  failed: [...document.querySelectorAll("merror")].map(e => e.textContent),
+  text: page.textContent, all: document.body.textContent,
+  loaded: performance.getEntriesByType("resource").map(e => e.name),
+};
 """
 
 
@@ -263,22 +259,49 @@ WIDTHS = {"phone": 390, "desk": 1366}
 
 
 WIDE = "return document.documentElement.scrollWidth - window.innerWidth"
-EQUATIONS = """
-return [...document.querySelectorAll(".book-equation")].map(equation => {
-  const math = equation.querySelector("div.math");
-  const ink = math.querySelector("mjx-container > svg, mjx-container > mjx-math, mjx-container > *");
-  let box = math;                                       // the formula, or what around it scrolls
-  const scrolls = e => ["auto", "scroll"].includes(getComputedStyle(e).overflowX);
-  while (box !== equation && !scrolls(box)) box = box.parentElement;
-  const left = ink.getBoundingClientRect().left - box.getBoundingClientRect().left + box.scrollLeft;
-  const wide = ink.getBoundingClientRect().width;
+# Every formula that stands alone, and what of the formulas in the text is cut off.
+FORMULAS = """
+const boxes = [...document.querySelectorAll("div.math")].map(box => {
+  const ink = box.querySelector("math").getBoundingClientRect();
+  const last = (box.querySelector(".book-number") || box.querySelector("math"));
+  const left = ink.left - box.getBoundingClientRect().left + box.scrollLeft;
   box.scrollLeft = 1e6;
-  const end = ink.getBoundingClientRect().right - box.getBoundingClientRect().right;
+  const end = last.getBoundingClientRect().right - box.getBoundingClientRect().right;
   const scrolled = box.scrollLeft;
   box.scrollLeft = 0;
-  return {id: equation.id, scrolls: getComputedStyle(box).overflowX, left, end, wide, scrolled,
-          box: box.clientWidth, at: box.getBoundingClientRect().left};
+  return {id: box.closest(".book-equation")?.id, scrolls: getComputedStyle(box).overflowX, left, end, wide: ink.width,
+          scrolled, box: box.clientWidth, at: box.getBoundingClientRect().left, shown: box.checkVisibility()};
 });
+const cut = [...document.querySelectorAll("span.math > math")].filter(math => {
+  if (math.closest("table, nav, .bd-sidebar-secondary, details:not([open])")) return false;   // tables scroll, folds are shut
+  const edge = math.closest("p, li, dd, figcaption, h1, h2, h3, h4") || math.parentElement;
+  return math.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+}).map(math => math.textContent);
+return {boxes, cut};
+"""
+CODE = """
+return [...document.querySelectorAll(".cell_input pre")].filter(pre => pre.scrollWidth > pre.clientWidth + 1)
+  .map(pre => pre.textContent.split("\\n").sort((a, b) => b.length - a.length)[0]);
+"""
+# How large code is, how many letters fit in a line of it, and which tables leave their box.
+SIZES = """
+const pre = document.querySelector(".cell_input pre");
+if (!pre) return null;
+const look = getComputedStyle(pre), probe = document.createElement("span");
+probe.textContent = "x".repeat(100);
+pre.append(probe);
+const letter = probe.getBoundingClientRect().width / 100;
+probe.remove();
+return {size: parseFloat(look.fontSize),
+        columns: (pre.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight)) / letter};
+"""
+TABLES = """
+return [...document.querySelectorAll("article table")].filter(table => {
+  let box = table;
+  while (box.tagName !== "ARTICLE" && getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+  return table.checkVisibility() && box.tagName === "ARTICLE"
+    && table.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+}).map(table => table.textContent.slice(0, 60));
 """
 
 
@@ -297,13 +320,14 @@ def visited(browser, site):
             browser.get_log("browser")
             resize(browser, "desk")
             browser.get(f"{url}/{name}")
-            seen = found[name] = browser.execute_async_script(TYPESET)
+            seen = found[name] = browser.execute_script(LOOK)
             seen["errors"] = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
             seen["elsewhere"] = [source for source in seen["loaded"] if not source.startswith((url, "data:"))]
-            seen["equations"] = {"desk": browser.execute_script(EQUATIONS)}
+            seen["maths"] = {"desk": browser.execute_script(FORMULAS)}
+            seen["scrolling code"], seen["code"] = browser.execute_script(CODE), browser.execute_script(SIZES)
             resize(browser, "phone")            # once for each page: the layout of many formulas takes seconds
-            seen["wide"] = browser.execute_script(WIDE)
-            seen["equations"]["phone"] = browser.execute_script(EQUATIONS)
+            seen["wide"], seen["tables"] = browser.execute_script(WIDE), browser.execute_script(TABLES)
+            seen["maths"]["phone"] = browser.execute_script(FORMULAS)
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 
@@ -318,17 +342,44 @@ def test_pages_in_a_browser(browser, site):
         assert seen["wide"] <= 0, name          # the page, not a formula or table in it
 
 
+        assert seen["tables"] == [], name       # they scroll in their box
+
+
 @pytest.mark.parametrize("device", WIDTHS)
-def test_every_numbered_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
+def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
     "What is wider than the page must begin in sight: nothing scrolls further left than 0."
-    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen["equations"][device]]
+    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen["maths"][device]["boxes"]]
     for name, e in found:
+        if not e["shown"]:                               # in a fold that is shut
+            continue
         assert e["wide"] > 0 and e["at"] >= 0 and e["left"] >= -0.5, (name, e)
         assert e["end"] <= 1, (name, e)                  # scrolled to the end, the number is in sight
         assert e["wide"] <= e["box"] + 0.5 or (e["scrolls"] == "auto" and e["scrolled"] > 0), (name, e)
     written = [label for path in (site / "notebooks").glob("*.ipynb")
                for label in re.findall(r"\$\$ \{#(eq-[a-z0-9-]+)\}", path.read_text(encoding="utf-8"))]
-    assert sorted(e["id"] for _, e in found) == sorted(set(written)) != []      # with and without the answers
+    assert sorted(e["id"] for _, e in found if e["id"]) == sorted(set(written)) != []  # with and without the answers
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_formulas_of_the_text_end_with_the_line(browser, site, device):
+    "Long ones are broken where TeX would break them."
+    cut = [(name, text) for name, seen in visited(browser, site).items() for text in seen["maths"][device]["cut"]]
+    assert cut == []
+
+
+def test_code_is_of_a_size_to_read_and_has_room_for_88_columns(browser, real):
+    for name, seen in visited(browser, real).items():
+        if seen["code"]:
+            assert 13.5 <= seen["code"]["size"] <= 14 and seen["code"]["columns"] >= 88, (name, seen["code"])
+
+
+MOST_SCROLLING = 9999  # blocks of code whose lines are longer; each is told, and their number may only fall
+
+
+def test_few_blocks_of_code_scroll_on_a_laptop(browser, real):
+    found = [f"{name}: {line}" for name, seen in visited(browser, real).items() for line in seen["scrolling code"]]
+    print("\n".join([*found, f"{len(found)} blocks of code scroll at 1366 px"]))
+    assert len(found) <= MOST_SCROLLING
 
 
 def wait(browser, script, *args):

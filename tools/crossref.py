@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import apiindex
 import handover
 import learners
 from apidoc import Entry
@@ -555,6 +556,7 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
             cells.append(cell)
         if cell["cell_type"] == "raw":
             cells.append(mark_cell(download_link(book, notebook)))
+    cells += [mark_cell(writer.write(text)) for text in apiindex.of_book(notebook, book.root)]
     nb["metadata"]["book"] = "resolved"
     return handover.in_lines({**nb, "cells": cells})
 

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 # Names have no colour of their own in this book, nor have operators: their marks are two thirds of a page's length.
 COLOURLESS = re.compile(r'<span class="(?:n|nn|p|w|o)">([^<]*)</span>')
-ICON = re.compile(r'class="[^"]*?\b(fa-(?:solid|regular|brands))(?: fa-(?:fw|lg))* (?:fa-(?:fw|lg) )*fa-([a-z-]+)')
+ICON = re.compile(r'class="[^"]*?\b(fa-solid|fa-regular|fa-brands|fas|far|fab)(?: fa-(?:fw|lg))* fa-(?!fw|lg)([a-z-]+)')
+OF_PACK = {"fas": "fa-solid", "far": "fa-regular", "fab": "fa-brands"}
 PATHS = r'[,{{]"?{name}"?:\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","([^"]+)"\]'
 PACKS = re.compile(r'var \w+=\{(?="?[\w-]+"?:\[\d+,\d+,\[)')
 LOADS_ICONS = re.compile(r'\s*<(?:script|link)\b[^>]*fontawesome[^>]*>(?:</script>)?')
@@ -99,7 +100,7 @@ def icon_sheet(script: str, pages) -> str:
                      strict=True))
     rules = []
     for pack, name in used:
-        begin, end = packs[pack]
+        begin, end = packs[OF_PACK.get(pack, pack)]
         found = re.search(PATHS.format(name=re.escape(name)), script[begin:end])
         if found is None:
             return ""
@@ -110,7 +111,7 @@ def icon_sheet(script: str, pages) -> str:
 
 
 LOOK = """/* icons of Font Awesome Free (CC BY 4.0, fontawesome.com): those that stand on these pages */
-:is(.fa-solid, .fa-regular, .fa-brands) {
+:is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab) {
   display: inline-block;
   width: 1.25em;
   height: 1em;
@@ -118,5 +119,6 @@ LOOK = """/* icons of Font Awesome Free (CC BY 4.0, fontawesome.com): those that
   mask: var(--icon, linear-gradient(transparent, transparent)) center / contain no-repeat;
   vertical-align: -0.125em;
 }
+:is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab)::before { content: none; }
 .fa-lg { font-size: 1.25em; line-height: 0.05em; vertical-align: -0.075em; }
-@media (forced-colors: active) { :is(.fa-solid, .fa-regular, .fa-brands) { background: CanvasText; } }"""
+@media (forced-colors: active) { :is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab) { background: CanvasText; } }"""

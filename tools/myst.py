@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from html import unescape
 
+import apiindex
 import yaml
 from apidoc import Entry
 from crossref import (
@@ -31,7 +32,8 @@ from grammar import KEY, Block, Cell
 class Api:
     """Labels of the documented symbols. Sphinx tells no `Cost` from `cost`, and no label from a page."""
 
-    def __init__(self, processed: dict[str, dict]):
+    def __init__(self, processed: dict[str, dict], taken=()):
+        self.taken = {key.lower() for key in taken}     # by references: `lora` is cited, `LoRA` is documented
         self.labels: dict[tuple[str, str], str] = {}  # by page and name
         self.pages = {page_of(notebook) for notebook in processed}
         self.links: dict[str, str] = {}  # by what nbdev links to
@@ -41,7 +43,7 @@ class Api:
 
     def add(self, page: str, name: str) -> None:
         label = name.lower()
-        while label in self.pages or label in self.labels.values():
+        while label in self.pages or label in self.taken or label in self.labels.values():
             label = f"{page}-{label}"
         self.labels[page, name] = label
         self.links.setdefault(f"{page}.html#{name.lower()}", label)
@@ -183,6 +185,9 @@ def convert(nb: dict, writer: MystWriter, links: str) -> tuple[dict, list[str]]:
                 places.append(writer.book.place(name, cell, places[-1]))
             cells.append(code_cell(cell, source, writer))
         places.append(writer.book.place(name, cell, places[-1]))
+    for text in apiindex.of_book(name, writer.book.root):
+        cells.append(mark_cell(writer.write(text)))
+        places.append(f"{name}, the index added to it")
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     return {**nb, "cells": cells}, places

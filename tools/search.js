@@ -37,11 +37,13 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
     });
   });
 
+  const all = [...hits.values()].some((own) => wanted.every((word) => own.has(word))); // else places that have some
   const results = [];
   hits.forEach((own, i) => {
-    if (wanted.some((word) => !own.has(word))) return;
+    const missing = wanted.filter((word) => !own.has(word)).length;
+    if (missing && (all || missing === wanted.length)) return;
     const [page, anchor, kind, title, text] = places[i];
-    let score = [...own.values()].reduce((a, b) => a + b, 0);
+    let score = [...own.values()].reduce((a, b) => a + b, 0) - 4 * missing;
     const words = stemsOf(title);
     const plain = words.filter((word) => !/^\d+$/.test(word));
     const covered = wanted.filter((word) => words.includes(word)).length / wanted.length;
@@ -49,8 +51,10 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
     score += 6 * covered * covered + 6 * (covered === 1 ? Math.min(share, 1) : 0);
     if (` ${words.join(" ")} `.includes(` ${phrase} `)) score += 4;
     if (plain.join(" ") === phrase || words.join(" ") === phrase) score += 8;
-    if (kind === "name" && title.toLowerCase() === typed) score += 30;
+    if (kind === "name" && title.toLowerCase() === typed) score += title === query.trim() ? 30 : 6;
     if (kind === "page" && covered === 1) score += 9;
+    if (/^\d+ /.test(titles[page])) score += 1.5; // chapters before pages of the library
+    if (/^(Exercise|Further reading|Things to remember|What the papers say)/.test(title)) score -= 3;
     if (kind === "statement") score += covered;
     const where = kind === "page" ? text : `${titles[page]}${text ? ": " + text : ""}`;
     results.push([docnames[page], title, anchor && kind !== "page" ? "#" + anchor : "", where + "…", score, docnames[page], "text"]);

@@ -173,7 +173,7 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> t
 
     processed = {name: json.loads((proc / name).read_text(encoding="utf-8"))
                  for name in structure.pages}
-    api = myst.Api(processed)
+    api = myst.Api(processed, book.keys)
     copy_files(book.nbs, source)
     places, abouts = {}, {}
     for name, nb in processed.items():
