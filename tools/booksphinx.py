@@ -1,4 +1,4 @@
-"""What the book needs of Sphinx beyond its extensions: folded callouts, formulas as MathML, and what is said of a page."""
+"""What the book needs of Sphinx beyond its extensions: folded callouts, MathML, and what is said of a page."""
 
 from __future__ import annotations
 

@@ -605,7 +605,7 @@ def in_cell(options: dict, body: str) -> str:
 
 
 SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
-HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`. Its outputs stand on the page that it comes from.'
+HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`. Its outputs are on its page.'
 LEARNERS = " The answers to its exercises were left out; the page it comes from also has it with them."
 
 

@@ -1,6 +1,7 @@
 """What readers search in: every section, statement and documented name by itself.
 
-Sphinx's own index knows pages only. This one takes its place; search.js, beside this file, ranks. Words are stemmed by Sphinx here and by Sphinx's script there, so that both agree.
+Sphinx's own index knows pages only. This one takes its place; search.js, beside this file, ranks. Words are stemmed by
+Sphinx here and by Sphinx's script there, so that both agree.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def index_of(found: list[Found]) -> dict:
     for number, place in enumerate(found):
         title, text = tidy(place.title), tidy(" ".join(place.words))
         counts = Counter(terms(text)) + Counter(terms(title))
-        rows.append([pages.index(place.page), place.anchor, place.kind, title, text[:SHOWN].rpartition(" ")[0] or text[:SHOWN]])
+        begin = text if len(text) < SHOWN else text[:SHOWN].rpartition(" ")[0]
+        rows.append([pages.index(place.page), place.anchor, place.kind, title, begin])
         lengths.append(sum(counts.values()))
         for term, count in counts.items():
             postings.setdefault(term, []).extend((number, count))

@@ -5,18 +5,21 @@ its pages for search engines, and, of what Sphinx's theme brings along, only wha
 from __future__ import annotations
 
 import re
-from html import escape
+from html import escape, unescape
 from pathlib import Path
 from urllib.parse import quote
 
 # Names have no colour of their own in this book, nor have operators: their marks are two thirds of a page's length.
 COLOURLESS = re.compile(r'<span class="(?:n|nn|p|w|o)">([^<]*)</span>')
+CODE = re.compile(r'(<div class="highlight"><pre>)(.*?)(</pre>)', re.DOTALL)
+COLUMNS, MOST_IN = 88, 68      # letters in a line that need no care, and where a comment begins at the latest
 ICON = re.compile(r'class="[^"]*?\b(fa-solid|fa-regular|fa-brands|fas|far|fab)(?: fa-(?:fw|lg))* fa-(?!fw|lg)([a-z-]+)')
 OF_PACK = {"fas": "fa-solid", "far": "fa-regular", "fab": "fa-brands"}
 PATHS = r'[,{{]"?{name}"?:\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","([^"]+)"\]'
 PACKS = re.compile(r'var \w+=\{(?="?[\w-]+"?:\[\d+,\d+,\[)')
 LOADS_ICONS = re.compile(r'\s*<(?:script|link)\b[^>]*fontawesome[^>]*>(?:</script>)?')
-SEARCHES = re.compile(r'\s*<script\b[^>]*\bsrc="(?:searchindex|_static/searchtools|_static/language_data)\.js[^>]*></script>')
+SEARCHES = re.compile(r'\s*<script\b[^>]*\bsrc="(?:searchindex|_static/(?:searchtools|language_data))\.js[^>]*>'
+                      r'</script>')
 SHEET = '<link rel="stylesheet" href="_static/icons.css" />'
 HEAD = "</head>"
 UNREAD = ("**/*.map", "locales/**/*", "webpack-macros.html", "sbt-webpack-macros.html", "scripts/fontawesome.js*",
@@ -75,7 +78,7 @@ def slim(html: Path) -> None:
     if sheet:
         (html / "_static" / "icons.css").write_text(sheet, encoding="utf-8")
     for path, text in pages.items():
-        text = COLOURLESS.sub(r"\1", text)
+        text = CODE.sub(continued, COLOURLESS.sub(r"\1", text))
         if path.stem != "search":
             text = SEARCHES.sub("", text)
         if sheet:
@@ -88,6 +91,21 @@ def slim(html: Path) -> None:
     for folder in sorted((html / "_static").glob("**/"), reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()
+
+
+def continued(block: re.Match) -> str:
+    "A block of code whose long lines know where they may go on: under their comment, or further in than they begin."
+    return block[1] + "".join(map(continued_line, block[2].splitlines(keepends=True))) + block[3]
+
+
+def continued_line(line: str) -> str:
+    text = unescape(re.sub(r"<[^>]*>", "", line)).rstrip("\n")
+    if len(text) <= COLUMNS or line.count("<span") != line.count("</span>"):
+        return line
+    before, comment, _ = line.partition('<span class="c1">')
+    own = len(unescape(re.sub(r"<[^>]*>", "", before))) if comment else 0
+    at = own + 2 if 8 < own <= MOST_IN else len(text) - len(text.lstrip()) + 4
+    return f'<span class="long" style="--at:{at}ch">{line}</span>'
 
 
 def icon_sheet(script: str, pages) -> str:
@@ -121,4 +139,6 @@ LOOK = """/* icons of Font Awesome Free (CC BY 4.0, fontawesome.com): those that
 }
 :is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab)::before { content: none; }
 .fa-lg { font-size: 1.25em; line-height: 0.05em; vertical-align: -0.075em; }
-@media (forced-colors: active) { :is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab) { background: CanvasText; } }"""
+@media (forced-colors: active) {
+  :is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab) { background: CanvasText; }
+}"""

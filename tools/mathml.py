@@ -18,8 +18,9 @@ from math_core import LatexError, LatexToMathML
 CONVERTER = LatexToMathML()
 TAG = re.compile(r"\s*\\tag\{([^}]*)\}\s*\Z")
 OPENING, CLOSING, RELATIONS = "([{⟨⌊⌈", ")]}⟩⌋⌉", "=≠≈≤≥<>∈∉⊂⊆→↦←⟼⟺∼∝≺⪰:"
-LONG, SHORT = 16, 5  # characters of a formula that may be broken, and of the least that is cut off
-ADDED, VARIANT = "+−⊕", "\ufe00"
+LONG, SHORT = 14, 5  # characters of a formula that may be broken, and of the least that is cut off
+SCRIPTS = ("msup", "msub", "msubsup")
+ADDED, VARIANT = "+−⊕⊗∘", "\ufe00"
 
 
 class MathError(ValueError):
@@ -62,17 +63,24 @@ def written(element) -> str:
     return ElementTree.tostring(element, encoding="unicode")
 
 
+def breaks(mark: str, depth: int, size: int) -> bool:
+    "May a line break before this mark, so deep in brackets, after a piece of this size? Inside only if it must."
+    least = SHORT if mark in RELATIONS else LONG if mark in ADDED else 99
+    return size >= (least, least if mark == ":" else max(least, 22))[depth] if depth < 2 else False
+
+
 def pieces(children: list) -> list[list]:
-    "The children of a formula, cut where a line may break: outside of all brackets."
+    "The children of a formula, cut where a line may break."
     found, depth = [[]], 0
     for child in children:
         mark = child.text if child.tag == "mo" else ""
         size = len("".join(text for c in found[-1] for text in c.itertext()))
-        if depth == 0 and mark and (size >= SHORT and mark in RELATIONS or size >= LONG and mark in ADDED):
+        if mark and breaks(mark, depth, size):
             child.set("form", "infix")      # with space before it, though it stands first
             found.append([])
         found[-1].append(child)
-        depth += (mark in OPENING) - (mark in CLOSING) if mark else 0
-        if depth == 0 and (mark == "," or child.tag == "mspace") and size >= SHORT:
+        bracket = mark or (child[0].text or "" if len(child) and child.tag in SCRIPTS else "")    # `)^2` closes too
+        depth += (bracket in OPENING) - (bracket in CLOSING) if bracket else 0
+        if (mark == "," or child.tag == "mspace") and size >= (SHORT if depth == 0 else 22):
             found.append([])
     return [part for part in found if part]
