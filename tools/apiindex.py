@@ -75,7 +75,7 @@ def class_code(node: ast.ClassDef) -> str:
     "How an object is made, and what can be asked of it."
     methods = [m for m in node.body if isinstance(m, ast.FunctionDef)]
     made = next((m for m in methods if m.name == "__init__"), None)
-    bases = ", ".join(kind(b) for b in node.bases)
+    bases = ", ".join(name for b in node.bases if not (name := kind(b)).startswith("_"))
     head = signature(node.name, made, bound=True) if made else fields(node)
     lines = [f"class {head}" + (f"  # is a {bases}" if bases else "")]
     for method in methods:

@@ -20,6 +20,7 @@ PACKS = re.compile(r'var \w+=\{(?="?[\w-]+"?:\[\d+,\d+,\[)')
 LOADS_ICONS = re.compile(r'\s*<(?:script|link)\b[^>]*fontawesome[^>]*>(?:</script>)?')
 SEARCHES = re.compile(r'\s*<script\b[^>]*\bsrc="(?:searchindex|_static/(?:searchtools|language_data))\.js[^>]*>'
                       r'</script>')
+SIDEBAR = '<div id="pst-primary-sidebar" '     # the theme makes no landmark of it, though the book's name stands in it
 SHEET = '<link rel="stylesheet" href="_static/icons.css" />'
 HEAD = "</head>"
 UNREAD = ("**/*.map", "locales/**/*", "webpack-macros.html", "sbt-webpack-macros.html", "scripts/fontawesome.js*",
@@ -79,6 +80,7 @@ def slim(html: Path) -> None:
         (html / "_static" / "icons.css").write_text(sheet, encoding="utf-8")
     for path, text in pages.items():
         text = CODE.sub(continued, COLOURLESS.sub(r"\1", text))
+        text = text.replace(SIDEBAR, SIDEBAR + 'role="complementary" aria-label="The book" ', 1)
         if path.stem != "search":
             text = SEARCHES.sub("", text)
         if sheet:
