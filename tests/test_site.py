@@ -435,10 +435,10 @@ def test_search_knows_sections_statements_and_names(browser, small):
     with served_from(small) as url:
         browser.get(f"{url}/search.html?q=theorem")
         places = wait(browser, "return Search._index && Search._index.places")
-        nothing = browser.execute_script(RANKED, "the of and"), browser.execute_script(RANKED, "qqqqq")
+        nothing = browser.execute_script(RANKED, "qqqqq")
     assert {kind for _, _, kind, *_ in places} >= {"page", "section", "statement"}
     assert any(anchor == "thm-main" and title.startswith("Theorem 1.1 (") for _, anchor, _, title, _ in places)
-    assert nothing == ([], [])
+    assert nothing == []
 
 
 def test_a_link_to_a_statement_shows_it_at_a_glance(browser, small):
@@ -535,7 +535,7 @@ def test_signatures_of_the_index(tmp_path):
 @pytest.mark.parametrize("tex, parts", [
     ("x^2", 1), (r"A_1 \otimes A_2 \otimes A_3", 1), (r"a_1 + a_2 = b_1 + b_2 + b_3 = c_1 + c_2", 3),
     (r"f(x = y, z = w, u = v, s = t)", 1),
-    (r"(x_{11}+x_{22})^2-(x_{11}-x_{22})^2-(x_{12}+x_{21})^2", 2)])
+    (r"(x_{11}+x_{22})^2-(x_{11}-x_{22})^2-(x_{12}+x_{21})^2", 3)])
 def test_long_formulas_break_at_relations_outside_of_brackets(tex, parts):
     made = mathml.inline(tex)
     assert made.count("<math>") == parts and made.count("<wbr>") == parts - 1

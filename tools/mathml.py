@@ -18,7 +18,7 @@ from math_core import LatexError, LatexToMathML
 CONVERTER = LatexToMathML()
 TAG = re.compile(r"\s*\\tag\{([^}]*)\}\s*\Z")
 OPENING, CLOSING, RELATIONS = "([{⟨⌊⌈", ")]}⟩⌋⌉", "=≠≈≤≥<>∈∉⊂⊆→↦←⟼⟺∼∝≺⪰:"
-LONG, SHORT = 14, 5  # characters of a formula that may be broken, and of the least that is cut off
+LONG, SHORT, SUM = 14, 5, 8  # characters of a formula that may be broken, before a relation, before a sign
 SCRIPTS = ("msup", "msub", "msubsup")
 ADDED, VARIANT = "+−⊕⊗∘", "\ufe00"
 
@@ -65,7 +65,7 @@ def written(element) -> str:
 
 def breaks(mark: str, depth: int, size: int) -> bool:
     "May a line break before this mark, so deep in brackets, after a piece of this size? Inside only if it must."
-    least = SHORT if mark in RELATIONS else LONG if mark in ADDED else 99
+    least = SHORT if mark in RELATIONS else SUM if mark in ADDED else 99
     return size >= (least, least if mark == ":" else max(least, 22))[depth] if depth < 2 else False
 
 
