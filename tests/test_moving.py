@@ -59,7 +59,7 @@ def test_the_script_is_small_and_needs_no_network():
 
 def test_both_renderers_give_the_script_to_every_page():
     site = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
-    assert '<script src="moving.js" defer></script>' in site and '"moving.js"]' in site
+    assert '<script src="moving.js" defer></script>' in site and '"moving.js"' in site
     assert (ROOT / "nbs" / "moving.js").name in (ROOT / "tools" / "site.py").read_text(encoding="utf-8")
 
 

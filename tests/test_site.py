@@ -1,19 +1,24 @@
 """The site as its readers meet it: in a browser, with the network off."""
+import ast
 import functools
 import http.server
 import importlib.util
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
+import textwrap
 import threading
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 
+import apiindex
 import crossref
+import mathml
 import pytest
 import smallbook
 from browser import chromium
@@ -36,6 +41,8 @@ def build(folder, *options, path=None):
 def small(tmp_path_factory):
     "The small book's site."
     root = smallbook.write_project(tmp_path_factory.mktemp("small"))
+    for name in ("styles.css", "reading.js", "math.woff2", "preview.png"):
+        shutil.copy2(ROOT / "nbs" / name, root / "nbs" / name)
     done = build(root, "--sphinx")
     assert done.returncode == 0, done.stderr
     assert f"The site is in {root / '_docs'}" in done.stdout
@@ -60,7 +67,7 @@ def site(request):
 
 
 def pages(site):
-    return sorted(path.name for path in site.glob("*.html") if path.name != "search.html")
+    return sorted(path.name for path in site.glob("*.html") if path.name not in ("search.html", "404.html"))
 
 
 class Links(HTMLParser):
@@ -242,20 +249,16 @@ def served(site):
         yield url
 
 
-TYPESET = """
-const done = arguments[arguments.length - 1];
-const ready = window.MathJax ? MathJax.startup.promise : Promise.resolve();
-ready.then(() => {
-  const page = document.body.cloneNode(true);
-  page.querySelectorAll("pre, code, script, style, mjx-container").forEach(e => e.remove());
-  done({
-    formulas: document.querySelectorAll(".math").length,
-    typeset: document.querySelectorAll(".math mjx-container").length,
-    failed: [...document.querySelectorAll("mjx-merror, [data-mjx-error]")].map(e => e.title),
-    text: page.textContent, all: document.body.textContent,
-    loaded: performance.getEntriesByType("resource").map(e => e.name),
-  });
-});
+LOOK = """
+const page = document.body.cloneNode(true);
+page.querySelectorAll("pre, code, script, style, math").forEach(e => e.remove());
+return {
+  formulas: document.querySelectorAll(".math").length,
+  typeset: document.querySelectorAll(".math:has(> math)").length,
+  failed: [...document.querySelectorAll("merror")].map(e => e.textContent),
+  text: page.textContent, all: document.body.textContent,
+  loaded: performance.getEntriesByType("resource").map(e => e.name),
+};
 """
 
 
@@ -263,22 +266,48 @@ WIDTHS = {"phone": 390, "desk": 1366}
 
 
 WIDE = "return document.documentElement.scrollWidth - window.innerWidth"
-EQUATIONS = """
-return [...document.querySelectorAll(".book-equation")].map(equation => {
-  const math = equation.querySelector("div.math");
-  const ink = math.querySelector("mjx-container > svg, mjx-container > mjx-math, mjx-container > *");
-  let box = math;                                       // the formula, or what around it scrolls
-  const scrolls = e => ["auto", "scroll"].includes(getComputedStyle(e).overflowX);
-  while (box !== equation && !scrolls(box)) box = box.parentElement;
-  const left = ink.getBoundingClientRect().left - box.getBoundingClientRect().left + box.scrollLeft;
-  const wide = ink.getBoundingClientRect().width;
+# Every formula that stands alone, and what of the formulas in the text is cut off.
+FORMULAS = """
+const boxes = [...document.querySelectorAll("div.math")].map(box => {
+  const ink = box.querySelector("math").getBoundingClientRect();
+  const last = (box.querySelector(".book-number") || box.querySelector("math"));
+  const left = ink.left - box.getBoundingClientRect().left + box.scrollLeft;
   box.scrollLeft = 1e6;
-  const end = ink.getBoundingClientRect().right - box.getBoundingClientRect().right;
+  const end = last.getBoundingClientRect().right - box.getBoundingClientRect().right;
   const scrolled = box.scrollLeft;
   box.scrollLeft = 0;
-  return {id: equation.id, scrolls: getComputedStyle(box).overflowX, left, end, wide, scrolled,
-          box: box.clientWidth, at: box.getBoundingClientRect().left};
+  return {id: box.closest(".book-equation")?.id, scrolls: getComputedStyle(box).overflowX, left, end, wide: ink.width,
+          scrolled, box: box.clientWidth, at: box.getBoundingClientRect().left, shown: box.checkVisibility()};
 });
+const cut = [...document.querySelectorAll("span.math > math")].filter(math => {
+  if (math.closest("table, nav, .bd-sidebar-secondary, details:not([open])")) return false;
+  return math.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+}).map(math => math.textContent);
+return {boxes, cut};
+"""
+CODE = """
+return [...document.querySelectorAll(".cell_input pre")].filter(pre => pre.scrollWidth > pre.clientWidth + 1)
+  .map(pre => pre.textContent.split("\\n").sort((a, b) => b.length - a.length)[0]);
+"""
+# How large code is, how many letters fit in a line of it, and which tables leave their box.
+SIZES = """
+const pre = document.querySelector(".cell_input pre");
+if (!pre) return null;
+const look = getComputedStyle(pre), probe = document.createElement("span");
+probe.textContent = "x".repeat(100);
+pre.append(probe);
+const letter = probe.getBoundingClientRect().width / 100;
+probe.remove();
+return {size: parseFloat(look.fontSize),
+        columns: (pre.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight)) / letter};
+"""
+TABLES = """
+return [...document.querySelectorAll("article table")].filter(table => {
+  let box = table;
+  while (box.tagName !== "ARTICLE" && getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+  return table.checkVisibility() && box.tagName === "ARTICLE"
+    && table.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+}).map(table => table.textContent.slice(0, 60));
 """
 
 
@@ -297,13 +326,14 @@ def visited(browser, site):
             browser.get_log("browser")
             resize(browser, "desk")
             browser.get(f"{url}/{name}")
-            seen = found[name] = browser.execute_async_script(TYPESET)
+            seen = found[name] = browser.execute_script(LOOK)
             seen["errors"] = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
             seen["elsewhere"] = [source for source in seen["loaded"] if not source.startswith((url, "data:"))]
-            seen["equations"] = {"desk": browser.execute_script(EQUATIONS)}
+            seen["maths"] = {"desk": browser.execute_script(FORMULAS)}
+            seen["scrolling code"], seen["code"] = browser.execute_script(CODE), browser.execute_script(SIZES)
             resize(browser, "phone")            # once for each page: the layout of many formulas takes seconds
-            seen["wide"] = browser.execute_script(WIDE)
-            seen["equations"]["phone"] = browser.execute_script(EQUATIONS)
+            seen["wide"], seen["tables"] = browser.execute_script(WIDE), browser.execute_script(TABLES)
+            seen["maths"]["phone"] = browser.execute_script(FORMULAS)
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 
@@ -318,17 +348,41 @@ def test_pages_in_a_browser(browser, site):
         assert seen["wide"] <= 0, name          # the page, not a formula or table in it
 
 
+        assert seen["tables"] == [], name       # they scroll in their box
+
+
 @pytest.mark.parametrize("device", WIDTHS)
-def test_every_numbered_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
+def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
     "What is wider than the page must begin in sight: nothing scrolls further left than 0."
-    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen["equations"][device]]
+    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen["maths"][device]["boxes"]]
     for name, e in found:
+        if not e["shown"]:                               # in a fold that is shut
+            continue
         assert e["wide"] > 0 and e["at"] >= 0 and e["left"] >= -0.5, (name, e)
         assert e["end"] <= 1, (name, e)                  # scrolled to the end, the number is in sight
         assert e["wide"] <= e["box"] + 0.5 or (e["scrolls"] == "auto" and e["scrolled"] > 0), (name, e)
     written = [label for path in (site / "notebooks").glob("*.ipynb")
                for label in re.findall(r"\$\$ \{#(eq-[a-z0-9-]+)\}", path.read_text(encoding="utf-8"))]
-    assert sorted(e["id"] for _, e in found) == sorted(set(written)) != []      # with and without the answers
+    assert sorted(e["id"] for _, e in found if e["id"]) == sorted(set(written)) != []  # with and without the answers
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_formulas_of_the_text_end_with_the_line(browser, site, device):
+    "Long ones are broken where TeX would break them."
+    cut = [(name, text) for name, seen in visited(browser, site).items() for text in seen["maths"][device]["cut"]]
+    assert cut == []
+
+
+def test_code_is_of_a_size_to_read_and_has_room_for_88_columns(browser, real):
+    for name, seen in visited(browser, real).items():
+        if seen["code"]:
+            assert 13.5 <= seen["code"]["size"] <= 14 and seen["code"]["columns"] >= 88, (name, seen["code"])
+
+
+def test_no_block_of_code_scrolls_on_a_laptop(browser, site):
+    "Longer lines go on below themselves."
+    found = [f"{name}: {line}" for name, seen in visited(browser, site).items() for line in seen["scrolling code"]]
+    assert found == []
 
 
 def wait(browser, script, *args):
@@ -347,6 +401,157 @@ def test_search_finds_a_word_of_the_text(browser, served, site):
     # results come in one by one, so wait for the one that is looked for
     assert wait(browser, "return [...document.querySelectorAll('#search-results li a')]"
                          ".some(a => a.href.includes(arguments[0]))", page), word
+
+
+FIRST = {  # what readers look for, and where it is: the beginning of the address of the first result
+    "row-stochastic": "stochastic", "row-stochastic matrices": "stochastic", "stable rank": "stochastic#sec-stable",
+    "Kronecker product": "kronecker", "kron_apply": "kronecker_library#", "nearest Kronecker product": "factorization",
+    "KroneckerAttention": "kronecker_attention_library#kroneckerattention", "theorem 6.1": "stochastic#thm-",
+    "FullAttention": "attention_library#fullattention", "softmax_map": "attention_library#softmax-map",
+    "attend": "attention_library#attend", "NdLinear": "ndlinear", "mode_product": "tensor_library#mode-product",
+    "mode product": "tensor", "unfold": "tensor", "vec": "tensor", "universality": "universality",
+    "CP decomposition": "factorization", "Tucker": "factorization", "rotary": "positions", "positions": "positions",
+    "cost": "cost", "forecasting": "forecasting", "hot_forecast": "commands#hot-forecast", "LoRA": "adapters",
+    "separability": "separability", "notation": "notation", "verdicts": "verdicts", "tensor train": "kin",
+    "pooling": "pooling", "checkpoints": "runs", "ablations": "ablations",
+}
+RANKED = """
+Search.output ||= document.createElement("ul");
+const found = Search._performSearch(...Search._parseQuery(arguments[0]));
+return found.reverse().slice(0, 5).map(([page, , anchor]) => page + anchor);
+"""
+
+
+def test_what_readers_look_for_comes_first(browser, real):
+    with served_from(real) as url:
+        browser.get(f"{url}/search.html?q=unfold")
+        wait(browser, "return Search.hasIndex()")
+        found = {query: browser.execute_script(RANKED, query) for query in FIRST}
+    wrong = {query: found[query] for query, place in FIRST.items() if not "".join(found[query][:1]).startswith(place)}
+    assert wrong == {}
+
+
+def test_search_knows_sections_statements_and_names(browser, small):
+    with served_from(small) as url:
+        browser.get(f"{url}/search.html?q=theorem")
+        places = wait(browser, "return Search._index && Search._index.places")
+        nothing = browser.execute_script(RANKED, "qqqqq")
+    assert {kind for _, _, kind, *_ in places} >= {"page", "section", "statement"}
+    assert any(anchor == "thm-main" and title.startswith("Theorem 1.1 (") for _, anchor, _, title, _ in places)
+    assert nothing == []
+
+
+def test_a_link_to_a_statement_shows_it_at_a_glance(browser, small):
+    with served_from(small) as url:
+        browser.get(f"{url}/second.html")
+        link = browser.execute_script(
+            "const a = document.querySelector('article a[href$=\"#thm-main\"]'); a.focus(); return a")
+        text = wait(browser, "return document.querySelector('.book-glance')?.textContent")
+        assert "Theorem 1.1" in text and link.get_attribute("aria-describedby") == "book-glance"
+        browser.execute_script("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))")
+        assert browser.execute_script("return document.querySelector('.book-glance') === null")
+
+
+def test_code_can_be_copied(browser, small):
+    with served_from(small) as url:
+        browser.get(f"{url}/second.html")
+        assert wait(browser, "return document.querySelectorAll('.cell_input button.copybtn').length")
+
+
+SERVICES = {"404.html", "sitemap.xml", "llms.txt", "searchindex.js"}
+
+
+def test_what_a_site_has_beside_its_pages(site):
+    assert SERVICES <= {path.name for path in site.iterdir()}
+    listed = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
+    assert len(listed) == len(pages(site)) and all(place.startswith("http") for place in listed)
+    icons = (site / "_static" / "icons.css").read_text()
+    for name in pages(site):
+        text = (site / name).read_text(encoding="utf-8")
+        used = set(re.findall(r'<i class="[^"]*\bfa-(?!solid|brands|regular|fw|lg)([a-z-]+)', text))
+        assert used and all(f".fa-{icon} " in icons for icon in used), name
+        assert "fontawesome.js" not in text and "athjax.js" not in text and 'rel="canonical"' in text
+        if name not in ("references.html", "genindex.html"):
+            assert len(re.findall('<meta name="description" content="[^"]{8,}"', text)) == 1, name
+            assert 'property="og:title"' in text and "/edit/main/nbs/" in text, name
+
+
+def test_a_lost_reader_is_shown_the_way(small):
+    text = (small / "404.html").read_text()
+    assert 'href="https://' in text and 'action="https://' in text and 'name="q"' in text
+
+
+def test_the_site_is_light(real):
+    "No scripts that typeset, no icons that nobody sees; downloads are what a reader runs, without pictures in them."
+    sizes = {path: path.stat().st_size for path in real.rglob("*") if path.is_file()}
+    downloads = sum(size for path, size in sizes.items() if path.parent.name == "notebooks")
+    assert sum(sizes.values()) - downloads < 20e6 and downloads < 8e6
+    assert 'property="og:image"' in (real / "index.html").read_text() and (real / "preview.png").exists()
+    # what a browser must have read before it shows the longest page
+    longest = max((real / name for name in pages(real)), key=lambda path: sizes[path])
+    needed = re.findall(
+        r'<(?:link|script)\b[^>]*?(?:href|src)="([^"?]+\.(?:css|js))', longest.read_text(encoding="utf-8"))
+    assert len(needed) > 5 and sum(sizes[real / file] for file in set(needed)) < 900e3 and sizes[longest] < 900e3
+
+
+def test_the_index_names_the_whole_library(real):
+    text = (real / "api.html").read_text(encoding="utf-8")
+    for path in (ROOT / "hot_nbdev").glob("[a-z]*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        made = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)} & apiindex.public(tree)
+        assert [name for name in made if f'<span class="pre">{name}</span></code>' not in text] == [], path.name
+
+
+def test_signatures_of_the_index(tmp_path):
+    source = """
+        __all__ = ["f", "C", "D"]
+        def f(x: torch.Tensor, *sizes, scale: float | None = None, **rest) -> torch.Tensor:
+            "Scales `x` by a_b. And more."
+        class C(nn.Module):
+            def __init__(self, dim: int = 3): ...
+            @property
+            def width(self) -> int: ...
+            def forward(self, x): ...
+            def _own(self): ...
+        @dataclass
+        class D:
+            "Settings."
+            rate: float = 0.1
+        def hidden(): ...
+        """
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "part.py").write_text(textwrap.dedent(source))
+    noted = {"syms": {"lib.part": {"lib.part.f": ("part.html#f", "lib/part.py")}}}
+    (tmp_path / "lib" / "_modidx.py").write_text(f"d = {noted}")
+    [text] = apiindex.cells(tmp_path / "lib", "https://x")
+    for part in ("## `lib.part`", "**[`f`](https://x/part.html#f)**: Scales `x` by a\\_b.",
+                 "f(x: Tensor, *sizes, scale: float | None = None, **rest) -> Tensor", "**`C`**",
+                 "class C(dim: int = 3)  # is a Module\n    width -> int\n    forward(x)\n",
+                 "class D(rate: float = 0.1)"):
+        assert part in text, (part, text)
+    assert "_own" not in text and "hidden" not in text and "And more" not in text
+
+
+@pytest.mark.parametrize("tex, parts", [
+    ("x^2", 1), (r"A_1 \otimes A_2 \otimes A_3", 1), (r"a_1 + a_2 = b_1 + b_2 + b_3 = c_1 + c_2", 3),
+    (r"f(x = y, z = w, u = v, s = t)", 1),
+    (r"(x_{11}+x_{22})^2-(x_{11}-x_{22})^2-(x_{12}+x_{21})^2", 3)])
+def test_long_formulas_break_at_relations_outside_of_brackets(tex, parts):
+    made = mathml.inline(tex)
+    assert made.count("<math>") == parts and made.count("<wbr>") == parts - 1
+    assert mathml.text_of(made) == mathml.text_of(mathml.mathml(tex))
+
+
+def test_a_numbered_formula_and_one_that_is_wrong():
+    assert mathml.block(r"a = b \tag{3.1}").endswith('</math><span class="book-number">(3.1)</span>')
+    with pytest.raises(mathml.MathError, match=r"nosuch.* in \\nosuch"):
+        mathml.mathml(r"\nosuch")
+
+
+def test_a_formula_that_is_wrong_builds_no_site(tmp_path):
+    root = smallbook.write_project(tmp_path, index=["# A", r"So $\nosuch x$."])
+    done = build(root, "--sphinx")
+    assert done.returncode == 1 and re.search(r"index.ipynb, cell 2.*nosuch", done.stderr), done.stderr
 
 
 def test_the_switch_makes_pages_dark(browser, served, site):

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
+import apiindex
 import handover
 import learners
 from apidoc import Entry
@@ -106,6 +107,17 @@ def drawn(cell: dict) -> list[dict]:
     "The outputs of a cell that are schematics or moving pictures: drawings as text, which say themselves what is seen."
     return [out for out in cell.get("outputs", [])
             if "".join(out.get("data", {}).get("text/html", "")).startswith(DRAWN)]
+
+
+def unbroken(text: str) -> str:
+    "A mean and its deviation are one number: no line ends between them."
+    return re.sub(r"(?<=\d)(%?) ± (?=\d)", "\\1\u00a0±\u00a0", text)
+
+
+def unbroken_outputs(cell: dict) -> None:
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        data.update({kind: unbroken("".join(data[kind])) for kind in ("text/html", "text/markdown") if kind in data})
 
 
 def describe(cell: dict, alt: str) -> None:
@@ -533,8 +545,9 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
         if cell["cell_type"] == "raw":
             cell["source"] = numbered_title(source, notebook)
         elif cell["cell_type"] == "markdown" and not source.startswith("<!--"):
-            cell["source"] = writer.write(source)
+            cell["source"] = writer.write(unbroken(source))
         elif cell["cell_type"] == "code":
+            unbroken_outputs(cell)
             anchor = book.anchor(notebook, cell)
             cells += [mark_cell(f"[]{{#{anchor}}}")] if anchor else []
             before, after = figure_for_quarto(cell, source, writer)
@@ -543,8 +556,21 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
             cells.append(cell)
         if cell["cell_type"] == "raw":
             cells.append(mark_cell(download_link(book, notebook)))
+    cells += [mark_cell(writer.write(text)) for text in apiindex.of_book(notebook, book.root)]
     nb["metadata"]["book"] = "resolved"
     return handover.in_lines({**nb, "cells": cells})
+
+
+LONG = 30  # lines of exported code that a page shows at once
+
+
+def fold_long(options: dict, body: str) -> None:
+    "Exported code that fills a screen opens at a click, under its names; short code is seen at once."
+    if options.get("code-fold") != "show" or body.strip().count("\n") < LONG:
+        return
+    names = re.findall(r"^(?:class|(?:async )?def) (\w+)", body, re.MULTILINE)
+    options["code-fold"] = "true"
+    options["code-summary"] = f"Source of {', '.join(names) or 'this part'}: {body.strip().count(chr(10)) + 1} lines"
 
 
 def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> tuple[list, list]:
@@ -554,9 +580,12 @@ def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> tuple[li
         if entry := Entry.parse(markdown_of(output)):
             output["data"]["text/markdown"] = quarto_entry(entry)
     parsed = Cell.parse(source)
-    options = parsed.options
+    options, written = parsed.options, dict(parsed.options)
     describe(cell, options.get("fig-alt", ""))
+    fold_long(options, parsed.body)
     if "fig-cap" not in options:
+        if options != written:
+            cell["source"] = in_cell(options, parsed.body)
         return [], []
     label = options.pop("label", "")
     name = f"{writer.book.targets[label].name}: " if label else ""
@@ -565,14 +594,18 @@ def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> tuple[li
     if drawn(cell):
         after = [mark_cell(f"::: {{.book-caption}}\n{options.pop('fig-cap')}\n:::")]
         options.pop("fig-alt", None)
-    head = [f"#| {key}: {json.dumps(value, ensure_ascii=False) if key in TEXTS else value}"
-            for key, value in options.items()]
-    cell["source"] = "\n".join(head + [parsed.body])
+    cell["source"] = in_cell(options, parsed.body)
     return [mark_cell(f"[]{{#{label}}}")] if label else [], after
 
 
+def in_cell(options: dict, body: str) -> str:
+    head = [f"#| {key}: {json.dumps(value, ensure_ascii=False) if key in TEXTS else value}"
+            for key, value in options.items()]
+    return "\n".join([*head, body])
+
+
 SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
-HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`.'
+HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`. Its outputs are on its page.'
 LEARNERS = " The answers to its exercises were left out; the page it comes from also has it with them."
 
 
@@ -594,6 +627,12 @@ def for_readers(nb: dict, name: str, url: str, answers: bool = True) -> dict:
     return {**nb, "cells": [*cells[:1], note, *cells[1:]]}
 
 
+def without_outputs(nb: dict) -> dict:
+    "Whoever downloads a notebook runs it; what it shows then stands on the page already."
+    return {**nb, "cells": [{**cell, "outputs": [], "execution_count": None} if cell["cell_type"] == "code" else cell
+                            for cell in nb["cells"]]}
+
+
 def write_downloads(book: Book, out: Path, names) -> None:
     "The notebooks that readers download, into a folder of the site: without answers, and once more with them."
     url = book.files.partition("/blob/")[0]
@@ -601,7 +640,7 @@ def write_downloads(book: Book, out: Path, names) -> None:
     for name in names:
         nb = json.loads((book.nbs / name).read_text(encoding="utf-8"))
         for _, file in downloads(book, name):
-            made = for_readers(nb, url.rpartition("/")[2], url, answers=file != name)
+            made = without_outputs(for_readers(nb, url.rpartition("/")[2], url, answers=file != name))
             text = json.dumps(made, ensure_ascii=False, indent=1)
             (out / NOTEBOOKS / file).write_text(text + "\n", encoding="utf-8")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from html import unescape
 
+import apiindex
 import yaml
 from apidoc import Entry
 from crossref import (
@@ -17,10 +18,13 @@ from crossref import (
     chapter_of,
     describe,
     drawn,
+    fold_long,
     mark_cell,
     markdown_of,
     page_of,
     source_of,
+    unbroken,
+    unbroken_outputs,
 )
 from grammar import KEY, Block, Cell
 
@@ -28,7 +32,8 @@ from grammar import KEY, Block, Cell
 class Api:
     """Labels of the documented symbols. Sphinx tells no `Cost` from `cost`, and no label from a page."""
 
-    def __init__(self, processed: dict[str, dict]):
+    def __init__(self, processed: dict[str, dict], taken=()):
+        self.taken = {key.lower() for key in taken}     # by references: `lora` is cited, `LoRA` is documented
         self.labels: dict[tuple[str, str], str] = {}  # by page and name
         self.pages = {page_of(notebook) for notebook in processed}
         self.links: dict[str, str] = {}  # by what nbdev links to
@@ -38,7 +43,7 @@ class Api:
 
     def add(self, page: str, name: str) -> None:
         label = name.lower()
-        while label in self.pages or label in self.labels.values():
+        while label in self.pages or label in self.taken or label in self.labels.values():
             label = f"{page}-{label}"
         self.labels[page, name] = label
         self.links.setdefault(f"{page}.html#{name.lower()}", label)
@@ -172,13 +177,17 @@ def convert(nb: dict, writer: MystWriter, links: str) -> tuple[dict, list[str]]:
         if cell["cell_type"] == "raw" or source.startswith("<!--"):
             continue
         if cell["cell_type"] == "markdown":
-            cells.append(mark_cell(writer.write(source)))
+            cells.append(mark_cell(writer.write(unbroken(source))))
         else:
+            unbroken_outputs(cell)
             if anchor := writer.book.anchor(name, cell):
                 cells.append(mark_cell(f'<span id="{anchor}"></span>'))
                 places.append(writer.book.place(name, cell, places[-1]))
             cells.append(code_cell(cell, source, writer))
         places.append(writer.book.place(name, cell, places[-1]))
+    for text in apiindex.of_book(name, writer.book.root):
+        cells.append(mark_cell(writer.write(text)))
+        places.append(f"{name}, the index added to it")
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
     return {**nb, "cells": cells}, places
@@ -193,6 +202,7 @@ def code_cell(cell: dict, source: str, writer: MystWriter) -> dict:
     tags, settings = [], {}
     options = parsed.options
     describe(cell, options.get("fig-alt", ""))
+    fold_long(options, parsed.body)
     tags += ["remove-input"] if options.get("echo") == "false" else []
     tags += ["remove-output"] if options.get("output") == "false" else []
     tags += ["remove-cell"] if options.get("include") == "false" else []
@@ -200,6 +210,7 @@ def code_cell(cell: dict, source: str, writer: MystWriter) -> dict:
         tags.append("hide-input")
         summary = options.get("code-summary", "Code")
         settings |= {"code_prompt_show": summary, "code_prompt_hide": summary}
+        tags += ["exported"] if summary.startswith("Source of ") else []
     elif options.get("code-fold") == "show":
         tags.append("exported")
     settings |= figure_settings(options, writer)

@@ -22,6 +22,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
+import finish  # noqa: E402
 from crossref import (  # noqa: E402
     NOTEBOOKS,
     Book,
@@ -38,9 +39,12 @@ from crossref import (  # noqa: E402
 QUARTO_COMPLAINTS = re.compile(
     rf"Unable to resolve (crossref|link target: (?!{NOTEBOOKS}/))|Citeproc: citation .* not found")
 
-MOVING = "moving.js"  # operates moving pictures; for Quarto it is named in _quarto.yml
+SCRIPTS = ("moving.js", "reading.js")  # moving pictures; glances at what links lead to. _quarto.yml names them too
+PICTURE = "preview.png"  # shown with a link to a page, by those who are sent one
 RAW = re.compile(r":::|\$\$|\{#|\?@|\{cite:|\{container\}")  # marks of the source that are no text
 VERBATIM = ("code", "pre", "script", "style", "textarea", "annotation")
+COPIED = (":not(.book-api) > div:is(.highlight-python, .highlight-ipython3, .highlight-bash, .highlight-sh,"
+          " .highlight-console) > div.highlight > pre")
 VOID = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
 
 
@@ -154,24 +158,26 @@ def render_with_sphinx(nbs: Path, out: Path, config, book: Book, structure: Stru
     process(nbs, proc)
     shutil.rmtree(build, ignore_errors=True)
     source = build / "source"
-    pages = write_pages(proc, source, book, structure)
-    run_sphinx(build, sphinx_settings(config, structure, source), pages)
+    places, abouts = write_pages(proc, source, book, structure)
+    run_sphinx(build, sphinx_settings(config, structure, source, abouts), places)
     check_pages(build / "html")
+    finish.slim(build / "html")
     write_twins(proc, build / "html", book, structure)
     shutil.rmtree(out, ignore_errors=True)
     shutil.move(build / "html", out)
 
 
-def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> dict:
-    "Sources for Sphinx, one page for each notebook; returns where their cells come from."
+def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> tuple[dict, dict]:
+    "Sources for Sphinx, one page for each notebook; returns where their cells come from, and what each is about."
     import myst
 
     processed = {name: json.loads((proc / name).read_text(encoding="utf-8"))
                  for name in structure.pages}
-    api = myst.Api(processed)
+    api = myst.Api(processed, book.keys)
     copy_files(book.nbs, source)
-    places = {}
+    places, abouts = {}, {}
     for name, nb in processed.items():
+        abouts[page_of(name)] = " ".join(myst.front_matter(nb).get("description", "").split()) or structure.description
         writer = myst.MystWriter(book, name, structure.url, api)
         nb, places[page_of(name)] = myst.convert(nb, writer, page_links(name, book, structure))
         if page_of(name) == "index":
@@ -179,16 +185,16 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
         text = json.dumps(nb, ensure_ascii=False)
         (source / f"{page_of(name)}.ipynb").write_text(text, encoding="utf-8")
     (source / "references.md").write_text("# References\n\n```{bibliography}\n```\n")
-    return places
+    return places, abouts
 
 
 def page_links(name: str, book: Book, structure: Structure) -> str:
     "HTML of what a reader can do with a page."
     links = [f'<a href="{NOTEBOOKS}/{file}" download>{text}</a>' for text, file in downloads(book, name)]
     if structure.repo:
-        url = "/".join(part for part in (structure.repo, "blob", structure.branch,
-                                         structure.folder, name) if part)
-        links.append(f'<a href="{url}">View its source</a>')
+        for action, text in (("blob", "View its source"), ("edit", "Edit it")):
+            url = "/".join(part for part in (structure.repo, action, structure.branch, structure.folder, name) if part)
+            links.append(f'<a href="{url}">{text}</a>')
     return f'<p class="book-links">{" · ".join(links)}</p>'
 
 
@@ -206,8 +212,9 @@ def entry_of(name: str, text: str) -> str:
     return f"{text} <{page}>" if text else page
 
 
-def sphinx_settings(config, structure: Structure, source: Path) -> dict:
-    scripts = [source / name for name in (MOVING,) if (source / name).exists()]
+def sphinx_settings(config, structure: Structure, source: Path, abouts: dict) -> dict:
+    scripts = [source / name for name in SCRIPTS if (source / name).exists()]
+    picture = PICTURE if (source / PICTURE).exists() else ""
     theme = {
         "repository_url": structure.repo, "repository_branch": structure.branch,
         "path_to_docs": structure.folder, "use_repository_button": bool(structure.repo),
@@ -218,15 +225,19 @@ def sphinx_settings(config, structure: Structure, source: Path) -> dict:
         "toc_title": "On this page", "navbar_persistent": [],
     }
     return {
-        "extensions": ["myst_nb", "sphinxcontrib.bibtex", "sphinx-mathjax-offline", "booksphinx"],
+        "extensions": ["myst_nb", "sphinxcontrib.bibtex", "sphinx_copybutton", "booksphinx", "findable"],
         "project": structure.title, "html_title": structure.title, "author": config.author,
         "copyright": config.copyright, "html_theme": "sphinx_book_theme",
-        "html_theme_options": theme, "html_static_path": [str(source / "styles.css"), *map(str, scripts)],
+        "html_theme_options": theme,
+        "html_static_path": [str(path) for path in (source / "styles.css", *scripts, *source.glob("*.woff2"))],
         "html_css_files": ["styles.css"], "html_copy_source": False,
         "html_js_files": [(script.name, {"defer": "defer"}) for script in scripts],
         "html_show_sourcelink": False, "html_show_sphinx": False, "html_use_index": False,
         "html_context": {"default_mode": "auto"}, "html_favicon": str(source / structure.favicon),
-        "root_doc": "index",
+        "html_baseurl": structure.url and f"{structure.url}/",
+        "book_about": abouts, "book_picture": picture, "html_extra_path": [str(source / picture)] if picture else [],
+        "copybutton_selector": COPIED,
+        "root_doc": "index", "html_math_renderer": "mathml",
         "nb_execution_mode": "off",
         "nb_render_markdown_format": "myst", "bibtex_bibfiles": [str(source / "references.bib")],
         "bibtex_reference_style": "author_year", "bibtex_default_style": "plain",
@@ -293,6 +304,8 @@ def build(nbs: Path | None, out: Path | None, sphinx: bool) -> Path:
     else:
         render_with_sphinx(nbs, out, config, book, structure)
     write_downloads(book, out, structure.pages)
+    finish.write_not_found(out, structure.title, structure.url)
+    finish.write_sitemap(out, structure.url)
     return out
 
 

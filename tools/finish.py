@@ -1,0 +1,146 @@
+"""What a site needs beside its pages, whoever rendered them: a page for addresses that lead nowhere, the list of
+its pages for search engines, and, of what Sphinx's theme brings along, only what a reader needs.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape, unescape
+from pathlib import Path
+from urllib.parse import quote
+
+# Names have no colour of their own in this book, nor have operators: their marks are two thirds of a page's length.
+COLOURLESS = re.compile(r'<span class="(?:n|nn|p|w|o)">([^<]*)</span>')
+CODE = re.compile(r'(<div class="highlight"><pre>)(.*?)(</pre>)', re.DOTALL)
+COLUMNS, MOST_IN = 88, 68      # letters in a line that need no care, and where a comment begins at the latest
+ICON = re.compile(r'class="[^"]*?\b(fa-solid|fa-regular|fa-brands|fas|far|fab)(?: fa-(?:fw|lg))* fa-(?!fw|lg)([a-z-]+)')
+OF_PACK = {"fas": "fa-solid", "far": "fa-regular", "fab": "fa-brands"}
+PATHS = r'[,{{]"?{name}"?:\[(\d+),(\d+),\[[^\]]*\],"[0-9a-f]+","([^"]+)"\]'
+PACKS = re.compile(r'var \w+=\{(?="?[\w-]+"?:\[\d+,\d+,\[)')
+LOADS_ICONS = re.compile(r'\s*<(?:script|link)\b[^>]*fontawesome[^>]*>(?:</script>)?')
+SEARCHES = re.compile(r'\s*<script\b[^>]*\bsrc="(?:searchindex|_static/(?:searchtools|language_data))\.js[^>]*>'
+                      r'</script>')
+SIDEBAR = '<div id="pst-primary-sidebar" '     # the theme makes no landmark of it, though the book's name stands in it
+SHEET = '<link rel="stylesheet" href="_static/icons.css" />'
+HEAD = "</head>"
+UNREAD = ("**/*.map", "locales/**/*", "webpack-macros.html", "sbt-webpack-macros.html", "scripts/fontawesome.js*",
+          "vendor/fontawesome/**/*")
+
+NOT_FOUND = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="robots" content="noindex">
+<title>Page not found - {title}</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ max-width: 34rem; margin: 18vh auto 2rem; padding: 0 1.2rem; font: 1.1rem/1.6 Charter, Georgia, serif; }}
+input, button {{ padding: .3rem .6rem; font: inherit; }}
+input {{ width: 60%; }}
+a {{ color: LinkText; }}
+</style>
+</head>
+<body>
+<main>
+<h1>This page is not here</h1>
+<p>The address may be mistyped, or the chapter has moved. <a href="{home}">Start at the front page</a>,
+or look for what you need:</p>
+<form action="{search}" method="get" role="search">
+<label for="q">Search the book</label><br>
+<input id="q" name="q" type="search"> <button>Search</button>
+</form>
+</main>
+</body>
+</html>
+"""
+
+
+def write_not_found(out: Path, title: str, url: str) -> None:
+    "It is shown under any address, so what it leads to is named in full."
+    home = f"{url}/index.html" if url else "index.html"
+    search = home.replace("index.html", "search.html" if (out / "search.html").exists() else "index.html")
+    (out / "404.html").write_text(NOT_FOUND.format(title=escape(title), home=home, search=search), encoding="utf-8")
+
+
+def write_sitemap(out: Path, url: str) -> None:
+    pages = sorted(path.name for path in out.glob("*.html") if path.stem not in ("404", "search", "genindex"))
+    places = [f"<url><loc>{escape(url)}/{'' if page == 'index.html' else quote(page)}</loc></url>" for page in pages]
+    (out / "sitemap.xml").write_text(
+        '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
+        + "\n".join(places) + "\n</urlset>\n", encoding="utf-8")
+
+
+def slim(html: Path) -> None:
+    "Of the theme: the icons that stand on a page, no maps of its sources; of a page: no marks without a meaning."
+    pages = {path: path.read_text(encoding="utf-8") for path in html.glob("*.html")}
+    script = html / "_static" / "scripts" / "fontawesome.js"
+    sheet = icon_sheet(script.read_text(encoding="utf-8"), pages.values()) if script.exists() else ""
+    if sheet:
+        (html / "_static" / "icons.css").write_text(sheet, encoding="utf-8")
+    for path, text in pages.items():
+        text = CODE.sub(continued, COLOURLESS.sub(r"\1", text))
+        text = text.replace(SIDEBAR, SIDEBAR + 'role="complementary" aria-label="The book" ', 1)
+        if path.stem != "search":
+            text = SEARCHES.sub("", text)
+        if sheet:
+            text = LOADS_ICONS.sub("", text).replace(HEAD, f"  {SHEET}\n  {HEAD}", 1)
+        path.write_text(text, encoding="utf-8")
+    for pattern in UNREAD if sheet else UNREAD[:4]:
+        for path in (html / "_static").glob(pattern):
+            if path.is_file():
+                path.unlink()
+    for folder in sorted((html / "_static").glob("**/"), reverse=True):
+        if not any(folder.iterdir()):
+            folder.rmdir()
+
+
+def continued(block: re.Match) -> str:
+    "A block of code whose long lines know where they may go on: under their comment, or further in than they begin."
+    return block[1] + "".join(map(continued_line, block[2].splitlines(keepends=True))) + block[3]
+
+
+def continued_line(line: str) -> str:
+    text = unescape(re.sub(r"<[^>]*>", "", line)).rstrip("\n")
+    if len(text) <= COLUMNS or line.count("<span") != line.count("</span>"):
+        return line
+    before, comment, _ = line.partition('<span class="c1">')
+    own = len(unescape(re.sub(r"<[^>]*>", "", before))) if comment else 0
+    at = own + 2 if 8 < own <= MOST_IN else len(text) - len(text.lstrip()) + 4
+    return f'<span class="long" style="--at:{at}ch">{line}</span>'
+
+
+def icon_sheet(script: str, pages) -> str:
+    "Style sheet with the icons of these pages; empty where they are not found, and then the script stays."
+    used = sorted({match.groups() for page in pages for match in ICON.finditer(page)})
+    starts = [m.start() for m in PACKS.finditer(script)]
+    if len(starts) != 3:                                            # brands, regular, solid
+        return ""
+    packs = dict(zip(("fa-brands", "fa-regular", "fa-solid"), zip(starts, [*starts[1:], len(script)], strict=True),
+                     strict=True))
+    rules = []
+    for pack, name in used:
+        begin, end = packs[OF_PACK.get(pack, pack)]
+        found = re.search(PATHS.format(name=re.escape(name)), script[begin:end])
+        if found is None:
+            return ""
+        width, height, path = found.groups()
+        picture = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"><path d="{path}"/></svg>'
+        rules.append(f".{pack}.fa-{name} {{ --icon: url(\"data:image/svg+xml,{quote(picture, safe=' =:/')}\"); }}")
+    return "\n".join([LOOK, *rules]) + "\n"
+
+
+LOOK = """/* icons of Font Awesome Free (CC BY 4.0, fontawesome.com): those that stand on these pages */
+:is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab) {
+  display: inline-block;
+  width: 1.25em;
+  height: 1em;
+  background: currentcolor;
+  mask: var(--icon, linear-gradient(transparent, transparent)) center / contain no-repeat;
+  vertical-align: -0.125em;
+}
+:is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab)::before { content: none; }
+.fa-lg { font-size: 1.25em; line-height: 0.05em; vertical-align: -0.075em; }
+@media (forced-colors: active) {
+  :is(.fa-solid, .fa-regular, .fa-brands, .fas, .far, .fab) { background: CanvasText; }
+}"""
