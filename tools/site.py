@@ -31,6 +31,7 @@ from crossref import (  # noqa: E402
     copy_files,
     downloads,
     mark_cell,
+    online,
     page_of,
     write_downloads,
 )
@@ -185,6 +186,7 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> d
 def page_links(name: str, book: Book, structure: Structure) -> str:
     "HTML of what a reader can do with a page."
     links = [f'<a href="{NOTEBOOKS}/{file}" download>{text}</a>' for text, file in downloads(book, name)]
+    links += [f'<a href="{url}">{text}</a>' for text, url in online(book.root, name)]
     if structure.repo:
         url = "/".join(part for part in (structure.repo, "blob", structure.branch,
                                          structure.folder, name) if part)
