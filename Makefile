@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: book test lab serve bench mutants clean
+.PHONY: book test lab serve bench mutants pdf epub clean
 
 book: $(READY)  ## execute every chapter and render the site into _docs
 	$(BIN)/python tools/steps.py book
@@ -27,6 +27,12 @@ bench: $(READY)  ## time the layers against their limits and their rivals
 
 mutants: $(READY)  ## break the library in small ways, and see whether its tests notice
 	$(BIN)/python tools/mutants.py
+
+pdf: $(READY)  ## the whole book as _build/hot_nbdev.pdf
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/printed.py pdf
+
+epub: $(READY)  ## the whole book as _build/hot_nbdev.epub
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/printed.py epub
 
 clean:  ## remove what was built; the sources stay
 	rm -rf .venv _docs _proc _build *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -17,6 +17,7 @@ extras = {
 extras["dev"] += extras["train"] + extras["peers"]      # the book trains, and its tests compare with published layers
 extras["book"] += extras["train"]       # and whoever downloads its notebooks runs it there
 licenses = {"apache2": "Apache-2.0"}
+stages = {"3": "3 - Alpha", "4": "4 - Beta", "5": "5 - Production/Stable"}
 
 
 def carried():
@@ -48,6 +49,9 @@ setup(
     author_email=cfg["author_email"],
     url=cfg["git_url"],
     license=licenses[cfg["license"]],
+    classifiers=[f"Development Status :: {stages[cfg['status']]}", f"Intended Audience :: {cfg['audience']}",
+                 f"Natural Language :: {cfg['language']}", "Programming Language :: Python :: 3 :: Only",
+                 "Typing :: Typed"],
     package_data={cfg["lib_name"]: ["py.typed", "*.json"]},     # the mark for type checkers; the papers' tables
     cmdclass={"build_py": BuildWithBook},
     packages=find_packages(include=[cfg["lib_name"], cfg["lib_name"] + ".*"]),

@@ -1,45 +1,47 @@
 """The book outside of its repository: what the package carries, and notebooks that run with it alone."""
 import configparser
-import json
-import os
 import re
 import shutil
-import subprocess
 import sys
-import zipfile
+import tarfile
 import zlib
 
 import crossref
 import matplotlib
 import matplotlib.pyplot as plt
+import outside
 import pytest
 from chapters import CHAPTERS, NBS, ROOT, Chapter, runs
 
 from hot_nbdev.book import results_file, style
 
 matplotlib.use("agg")
-NEEDED = ["settings.ini", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "hot_nbdev", "results",
-          "nbs/book.mplstyle", "nbs/verdicts.csv"]
 URL = "https://example.org/x/hot_nbdev"
 TABLES = sorted(p for pattern in ("[!.]*.csv", "maps/*.npy") for p in (ROOT / "results").glob(pattern))
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    "The wheel made from the source distribution, unpacked; nothing is fetched, nothing written here."
+def built(tmp_path_factory):
+    "The folder with the wheel, and the source distribution that it was made from."
     pytest.importorskip("build", reason="no wheel is made: the package `build` is not here")
-    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    for name in NEEDED:
-        (source / name).parent.mkdir(exist_ok=True)
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
-        copy(ROOT / name, source / name)
-    env = os.environ | {"PYTHONPATH": ""}
-    done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source],
-                          env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as archive:
-        archive.extractall(folder / "unpacked")
-    return folder / "unpacked"
+    return outside.build_wheel(tmp_path_factory.mktemp("dist")).parent
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    "The wheel unpacked."
+    return outside.unpack(next(built.glob("*.whl")), built / "unpacked")
+
+
+def test_the_source_distribution_has_what_the_package_is_built_from_and_nothing_of_git(built):
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for name in outside.SOURCES:
+        found = [p for p in (ROOT / name).rglob("*.*") if "__pycache__" not in p.parts] or [ROOT / name]
+        for path in found:
+            at = path.relative_to(ROOT).as_posix()
+            assert at in names or path.name.startswith(".") or path.is_dir(), f"{at} is missing"
+    assert not [name for name in names if name.startswith((".git", "tests", "_build"))]
 
 
 def test_the_wheel_carries_the_style_and_the_tables_as_they_are(wheel):
@@ -72,27 +74,24 @@ def test_every_table_that_a_chapter_reads_is_carried(path):
         assert name in names or any(n.startswith(f"{name}/") for n in names), name
 
 
-def script_of(path):
-    "The code of a downloaded notebook, cell after cell."
-    nb = crossref.for_readers(json.loads(path.read_text(encoding="utf-8")), "hot_nbdev", URL)
-    cells = ["".join(c["source"]) for c in nb["cells"] if c["cell_type"] == "code"]
-    assert not any("nbdev" in line and "hot_nbdev" not in line for cell in cells for line in cell.splitlines()
-                   if re.match(r"\s*(from|import) ", line))
-    shown = [c for c in cells if not re.search(r"^#\|\s*eval:\s*false", c, re.M)]
-    return "import matplotlib; matplotlib.use('agg')\n" + "\n\n".join(shown)
+@pytest.mark.parametrize("name", ["book", "index", "notation", "02_kronecker", "15_kin"])
+def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel, name):
+    "In a kernel, in an empty folder. All pages: `python tools/outside.py`."
+    assert outside.run(name, package=wheel)[1] == ""
 
 
-@pytest.mark.parametrize("name", ["book", "index", "notation", "02_kronecker"])
-def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel, tmp_path, name):
-    script = script_of(NBS / f"{name}.ipynb") + (
-        "\nimport hot_nbdev, pathlib\n"
-        f"assert pathlib.Path(hot_nbdev.__file__).is_relative_to({str(wheel)!r}), hot_nbdev.__file__")
-    env = os.environ | {"PYTHONPATH": str(wheel), "MPLCONFIGDIR": str(tmp_path / "config")}
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=folder, env=env,
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+@pytest.mark.parametrize("cell, says", [
+    ("open({root!r} + '/results/kin.csv').read()", "a file of the checkout is opened"), ("1 / 0", "ZeroDivisionError")])
+def test_a_notebook_that_fails_or_looks_into_the_checkout_is_told(wheel, tmp_path, monkeypatch, cell, says):
+    import smallbook
+    (tmp_path / "nbs").mkdir()
+    shutil.copy2(ROOT / "_quarto.yml", tmp_path)
+    source = smallbook.cell(cell.format(root=str(tmp_path)), 1, smallbook.text_output("x"))
+    smallbook.write_notebook(tmp_path / "nbs" / "a.ipynb", ["# T", source])
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "kin.csv").write_text("x")
+    monkeypatch.setattr(outside, "ROOT", tmp_path)
+    assert says in outside.run("a", package=wheel)[1]
 
 
 def test_the_extra_names_what_the_notebooks_import():
@@ -102,7 +101,7 @@ def test_the_extra_names_what_the_notebooks_import():
     lists = " ".join(settings["DEFAULT"][key] for key in extras)
     listed = {re.match(r"[\w-]+", r)[0] for r in lists.split()} | {"scikit-learn"}
     names = {"sklearn": "scikit-learn", "tqdm": "accelerate"}       # or what it brings along
-    optional = {"hot_nbdev", "nbdev", "monai", "tifffile", "pandas", "polars", "pooch"}
+    optional = {"hot_nbdev", "nbdev", "tifffile", "pandas", "polars", "pooch"}
     for path in NBS.glob("*.ipynb"):
         code = "\n".join(c.source for c in Chapter(path).code if runs(c))
         imported = set(re.findall(r"^(?:from|import) (\w+)", code, re.M))
@@ -115,9 +114,32 @@ def test_downloads_say_how_they_are_run_and_need_no_tools_of_the_site():
              {"cell_type": "code", "source": ["#| hide\n", "from nbdev.showdoc import *"]},
              {"cell_type": "code", "source": ["from nbdev.showdoc import *\n", "import torch"]}]
     found = crossref.for_readers({"cells": cells, "metadata": {}}, "hot_nbdev", URL)["cells"]
-    assert [c["cell_type"] for c in found] == ["markdown", "markdown", "code"]
-    assert '"hot_nbdev[book] @ git+https://example.org/x/hot_nbdev"' in found[1]["source"][0]
-    assert found[2]["source"] == ["import torch"]
+    assert [c["cell_type"] for c in found] == ["markdown", "markdown", "code", "code"]
+    assert "`pip install \"hot_nbdev[book] @ git+https://example.org/x/hot_nbdev\"`" in found[1]["source"][0]
+    install = "".join(found[2]["source"])
+    assert '"hot_nbdev[book] @ git+https://example.org/x/hot_nbdev"' in install
+    exec(install, {})           # nothing is installed where the package is there
+    assert found[3]["source"] == ["import torch"]
+
+
+def test_notebooks_open_in_colab_and_binder_at_the_place_that_the_settings_name(tmp_path):
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "settings.ini", encoding="utf-8")
+    place = "{user}/{repo}".format(**settings["DEFAULT"])
+    found = dict(crossref.online(ROOT, "01_tensor.ipynb"))
+    assert found == {
+        "Open in Colab": f"https://colab.research.google.com/github/{place}/blob/notebooks/01_tensor.ipynb",
+        "Open in Binder": f"https://mybinder.org/v2/gh/{place}/notebooks?labpath=01_tensor.ipynb"}
+    assert crossref.online(tmp_path, "01_tensor.ipynb") == []
+
+
+def test_the_branch_of_notebooks_says_what_binder_installs(tmp_path):
+    import smallbook
+    book = crossref.Book(smallbook.write_project(tmp_path / "book") / "nbs").check_or_raise()
+    crossref.write_downloads(book, tmp_path, book.notebooks)
+    assert (tmp_path / "notebooks" / "requirements.txt").read_text() == (
+        "smallbook[book] @ git+https://github.com/nobody/smallbook\n")
+    assert re.fullmatch(r"python-3\.\d+\n", (tmp_path / "notebooks" / "runtime.txt").read_text())
 
 
 def test_the_style_is_applied_and_the_tables_are_those_of_the_checkout():

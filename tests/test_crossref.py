@@ -271,7 +271,9 @@ def test_before_quarto_renders_all_is_resolved_and_twice_is_harmless(processed):
     nb = json.loads((processed / "01_first.ipynb").read_text())
     sources = ["".join(c["source"]) for c in nb["cells"]]
     assert "title: '1 First: steps'" in sources[0]
-    assert sources[1] == "[Download this notebook](notebooks/01_first.ipynb){.download}"
+    links = ("[Download this notebook](notebooks/01_first.ipynb){.download}", "[Open in Colab](https://colab.",
+             "[Open in Binder](https://mybinder.org/v2/gh/")
+    assert all(found.startswith(link) for found, link in zip(sources[1].split(" · "), links, strict=True))
     assert sources[-2] == "[]{#fig-plot}"
     assert sources[-1].splitlines() == [
         '#| fig-cap: "Figure 1.2: A plot of $x$, cf. [Figure 1.1](#fig-dot)"',

@@ -18,6 +18,7 @@ import re
 import shutil
 import sys
 from collections import Counter
+from configparser import ConfigParser
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -43,7 +44,7 @@ from grammar import (
 )
 
 LEDGER = "verdicts.csv"  # of nbs: its rows name the cells that decide them
-NOTEBOOKS = "notebooks"  # folder of the site where the notebooks lie that readers download
+NOTEBOOKS = "notebooks"  # folder of the site where the notebooks lie that readers download; the branch with the same
 
 
 class BookError(Exception):
@@ -530,8 +531,21 @@ def downloads(book: Book, notebook: str) -> list[tuple[str, str]]:
     return [*plain, ("with the answers", with_answers(notebook))]
 
 
+def online(root: Path, notebook: str) -> list[tuple[str, str]]:
+    """Where a notebook can be run without installing anything: text and address, for the user and the repository of
+    settings.ini. The branch holds what readers download; .github/workflows/site.yml puts it there."""
+    settings = ConfigParser()
+    settings.read(root / "settings.ini", encoding="utf-8")
+    user, repo = (settings["DEFAULT"].get(key, "") for key in ("user", "repo"))
+    if not (user and repo):
+        return []
+    return [("Open in Colab", f"https://colab.research.google.com/github/{user}/{repo}/blob/{NOTEBOOKS}/{notebook}"),
+            ("Open in Binder", f"https://mybinder.org/v2/gh/{user}/{repo}/{NOTEBOOKS}?labpath={notebook}")]
+
+
 def download_link(book: Book, notebook: str) -> str:
-    return " · ".join(f"[{text}]({NOTEBOOKS}/{file}){{.download}}" for text, file in downloads(book, notebook))
+    links = [(text, f"{NOTEBOOKS}/{file}") for text, file in downloads(book, notebook)] + online(book.root, notebook)
+    return " · ".join(f"[{text}]({target}){{.download}}" for text, target in links)
 
 
 def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
@@ -605,7 +619,14 @@ def in_cell(options: dict, body: str) -> str:
 
 
 SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
-HOW_TO_RUN = '> This notebook runs after `pip install "{name}[book] @ git+{url}"`. Its outputs are on its page.'
+HOW_TO_RUN = ('> This notebook runs after `pip install "{package}"`; where the package is missing, the next cell '
+              "installs it. Its outputs are on its page.")
+INSTALL = """import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("{name}") is None:          # in a new environment, such as Colab's
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "{package}"], check=True)"""
 LEARNERS = " The answers to its exercises were left out; the page it comes from also has it with them."
 
 
@@ -622,9 +643,12 @@ def for_readers(nb: dict, name: str, url: str, answers: bool = True) -> dict:
                 continue
             cell = {**cell, "source": handover.lines_of(source)}
         cells.append(cell)
+    package = f"{name}[book] @ git+{url}"
     note = {"cell_type": "markdown", "id": "how-to-run", "metadata": {},
-            "source": [HOW_TO_RUN.format(name=name, url=url) + (LEARNERS if left_out else "")]}
-    return {**nb, "cells": [*cells[:1], note, *cells[1:]]}
+            "source": [HOW_TO_RUN.format(package=package) + (LEARNERS if left_out else "")]}
+    install = {"cell_type": "code", "id": "how-to-install", "metadata": {}, "execution_count": None, "outputs": [],
+               "source": handover.lines_of(INSTALL.format(name=name, package=package))}
+    return {**nb, "cells": [*cells[:1], note, install, *cells[1:]]}
 
 
 def without_outputs(nb: dict) -> dict:
@@ -637,6 +661,9 @@ def write_downloads(book: Book, out: Path, names) -> None:
     "The notebooks that readers download, into a folder of the site: without answers, and once more with them."
     url = book.files.partition("/blob/")[0]
     (out / NOTEBOOKS).mkdir(exist_ok=True)
+    package = f"{url.rpartition('/')[2]}[book] @ git+{url}"
+    for file, line in (("requirements.txt", package), ("runtime.txt", "python-3.12")):     # what Binder installs
+        (out / NOTEBOOKS / file).write_text(line + "\n", encoding="utf-8")
     for name in names:
         nb = json.loads((book.nbs / name).read_text(encoding="utf-8"))
         for _, file in downloads(book, name):

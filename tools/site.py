@@ -32,6 +32,7 @@ from crossref import (  # noqa: E402
     copy_files,
     downloads,
     mark_cell,
+    online,
     page_of,
     write_downloads,
 )
@@ -191,6 +192,7 @@ def write_pages(proc: Path, source: Path, book: Book, structure: Structure) -> t
 def page_links(name: str, book: Book, structure: Structure) -> str:
     "HTML of what a reader can do with a page."
     links = [f'<a href="{NOTEBOOKS}/{file}" download>{text}</a>' for text, file in downloads(book, name)]
+    links += [f'<a href="{url}">{text}</a>' for text, url in online(book.root, name)]
     if structure.repo:
         for action, text in (("blob", "View its source"), ("edit", "Edit it")):
             url = "/".join(part for part in (structure.repo, action, structure.branch, structure.folder, name) if part)

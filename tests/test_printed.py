@@ -1,0 +1,214 @@
+"""The book as one file: a small one, printed and packed, and what is refused."""
+import io
+import re
+import subprocess
+import sys
+import zipfile
+from xml.etree import ElementTree
+
+import epub
+import printed
+import pytest
+import smallbook
+from browser import CHROMIUM, DRIVER
+from chapters import ROOT
+
+needs_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="not printed: no chromium and chromedriver here")
+
+# what is wider than a page in each way: a formula, a formula in a line, a table, code
+WIDE = [
+    "# Wide things\n\n> Wider than a page.",
+    "$$\n" + " + ".join(f"x_{{{n}}}y_{{{n}}}" for n in range(26)) + " = 0\n$$ {#eq-wide}",
+    "In a line $" + "".join(f"\\alpha_{{{n}}}" for n in range(40)) + "$ it is long.",
+    "| " + " | ".join(f"column{n}" for n in range(14)) + " |\n" + "|---" * 14 + "|\n"
+    + "| " + " | ".join(["1234567"] * 14) + " |",
+    smallbook.cell("x = [" + ", ".join(f"number_{n}" for n in range(40)) + ", last_of_all]", 7,
+                   smallbook.text_output("y" * 300)),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    "A small book, rendered, with a chapter of wide things and a library."
+    root = smallbook.write_project(tmp_path_factory.mktemp("printed"), **{"03_wide": WIDE})
+    smallbook.write_notebook(root / "nbs" / "tool.ipynb", ["# A tool\n\n> For use.", "See @thm-main."])
+    smallbook.write_notebook(root / "nbs" / "index.ipynb", [*smallbook.INDEX, "It has [a tool](tool.ipynb)."])
+    last = '            text: "2 Second, in short"\n'
+    more = '          - 03_wide.ipynb\n      - section: "In the library"\n        contents:\n          - tool.ipynb\n'
+    listed = smallbook.QUARTO.replace(last, last + more)
+    (root / "_quarto.yml").write_text(listed)
+    printed.render_site(root, root / "_site")
+    return root
+
+
+@pytest.fixture(scope="module")
+def pdf(site):
+    pypdf = pytest.importorskip("pypdf", reason="not printed: pypdf is not here")
+    said = printed.make_pdf(printed.Printed(site / "_site", site), site / "book.pdf")
+    return pypdf.PdfReader(site / "book.pdf"), said
+
+
+def text_of(reader):
+    return [" ".join(page.extract_text().split()) for page in reader.pages]
+
+
+@needs_browser
+def test_the_pdf_has_every_page_in_order_and_its_contents_name_them(pdf):
+    reader, said = pdf
+    pages = text_of(reader)
+    assert said.startswith(f"{len(pages)} pages; ") and len(pages) == 10
+    assert pages[0].startswith("A small book Every construct once.") and "Version 0.1.0" in pages[0]
+    begins = {title: [n for n, text in enumerate(pages, 1) if n > 2 and text.startswith(f"{title} {n} ")]
+              for title in ("1 First steps", "2 Second steps", "3 Wide things", "References")}
+    where = {title: numbers[0] for title, numbers in begins.items()}
+    assert list(where.values()) == sorted(where.values())
+    for title, number in where.items():
+        assert re.search(rf"{title} {number}\b", pages[1]), (title, pages[1])
+    assert pages[-1].startswith(f"{len(pages)} Index of ") and f"Theorem 1.1 {where['1 First steps']}" in pages[-1]
+
+
+@needs_browser
+def test_the_pdf_has_theorems_equations_figures_and_solutions_and_no_marks_of_the_source(pdf):
+    text = " ".join(text_of(pdf[0]))
+    for part in ("Theorem 1.1 (The main one", "(1.1)", "Definition 2.1", "Figure 1.2: A plot", "Table 1.1",
+                 "Remark 1.1", "answer = 42", "Solution", "Soroush Omranpour", "last_of_all", "y" * 40):
+        assert part in text, part
+    assert not re.search(r":::|\$\$|\{#|\?@|\\\(|\\\[|\\tag|\ufffd", text)
+    assert sum(len(page.images) for page in pdf[0].pages) >= 2
+
+
+@needs_browser
+def test_links_of_the_pdf_lead_to_their_pages_and_those_to_the_library_to_the_site(pdf):
+    reader = pdf[0]
+    places = {name: reader.get_destination_page_number(place) for name, place in reader.named_destinations.items()}
+    numbers = {page.indirect_reference.idnum: n for n, page in enumerate(reader.pages)}
+    links = [link.get_object() for page in reader.pages for link in page.get("/Annots", [])]
+    inside = {numbers[link["/Dest"][0].idnum] for link in links if "/Dest" in link}
+    outside = [link["/A"]["/URI"] for link in links if "/A" in link]
+    assert places["first--thm-main"] == places["first"] < places["second--def-second"]
+    assert inside == {n for n in range(len(numbers)) if n not in (0, 1, 3)}     # not cover, contents, part
+    of_second = [link["/Dest"][0].idnum for link in (
+        link.get_object() for link in reader.pages[places["second"]]["/Annots"]) if "/Dest" in link]
+    assert numbers[of_second[0]] == places["first--thm-main"]
+    assert "https://nobody.example.org/smallbook/tool.html" in outside
+    assert not [address for address in outside if "invalid" in address or "127.0.0.1" in address]
+
+
+@needs_browser
+def test_the_pdf_has_an_outline_and_says_what_it_is(pdf):
+    reader = pdf[0]
+    outline = [[item.title] if not isinstance(item, list) else item for item in reader.outline]
+    assert [item[0] for item in outline if isinstance(item[0], str)] == [
+        "A small book", "Part I · Beginnings", "References", "Index of definitions and theorems"]
+    chapters = [item.title for item in outline[2] if not isinstance(item, list)]
+    assert chapters == ["1 First steps", "2 Second steps", "3 Wide things"]
+    assert reader.metadata.title == "A small book" and reader.metadata.author == "The authors"
+    assert reader.root_object["/Lang"] == "en"
+
+
+@needs_browser
+def test_nothing_reaches_over_the_edge(pdf):
+    reader, said = pdf
+    assert int(re.search(r"; (\d+) formulas and tables", said)[1]) >= 3
+    for number, page in enumerate(reader.pages, 1):
+        places = []
+        page.extract_text(visitor_text=lambda text, cm, tm, *_, to=places: to.append(
+            (cm[0] * tm[4] + cm[4], text.strip())) if text.strip() else None)
+        right = float(page.mediabox.width) - 72 * 0.75
+        assert [item for item in places if item[0] > right] == [], number
+
+
+@needs_browser
+def test_what_is_too_wide_to_be_made_smaller_is_told(tmp_path):
+    rows = [" | ".join("unbreakable" * 3 for _ in range(30)), "|".join(["---"] * 30), " | ".join("1" * 30)]
+    table = "\n".join(f"| {row} |" for row in rows)
+    root = smallbook.write_project(tmp_path, index=["# A", table])
+    printed.render_site(root, root / "_site")
+    with pytest.raises(printed.BookError, match="wider than the page:\n.*unbreakable"):
+        printed.make_pdf(printed.Printed(root / "_site", root), root / "book.pdf")
+
+
+@needs_browser
+def test_the_epub_is_what_the_format_asks(site):
+    said = epub.make_epub(printed.Printed(site / "_site", site), site / "book.epub")
+    with zipfile.ZipFile(site / "book.epub") as archive:
+        names = archive.namelist()
+        first = archive.infolist()[0]
+        assert (first.filename, first.compress_type, archive.read(first)) == ("mimetype", 0, b"application/epub+zip")
+        files = {name: archive.read(name).decode() for name in names if name.endswith((".xhtml", ".opf", ".xml"))}
+        cover = archive.read("book/images/cover.png")
+    assert cover.startswith(b"\x89PNG") and said.startswith("8 pages, 3 pictures")
+    for name, text in files.items():
+        ElementTree.fromstring(text.encode()), name
+        assert "<script" not in text and "127.0.0.1" not in text
+    order = re.findall(r'itemref idref="([\w-]+)"', files["book/package.opf"])
+    assert order == ["cover", "nav", "index", "first", "second", "wide", "references", "statements"]
+    one = files["book/first.xhtml"]
+    assert "<math" in one and "\\(" not in one and '<span class="eqno">(1.1)</span>' in one
+    assert 'href="second.xhtml#second--def-second"' in one and 'id="first--thm-main"' in one
+    assert 'properties="mathml"' in re.search(r'<item id="first".*', files["book/package.opf"])[0]
+    assert "https://nobody.example.org/smallbook/tool.html" in files["book/index.xhtml"]
+    contents = files["book/nav.xhtml"]
+    assert "Part I · Beginnings" in contents and 'href="first.xhtml#first--sec-statements"' in contents
+
+
+def page(body, css='<link rel="stylesheet" href="_static/a.css" />'):
+    article = f'<article class="bd-article"><section><h1>T</h1>{body}</section></article>'
+    return f"<html><head>{css}</head><body>{article}</body></html>"
+
+
+@pytest.fixture
+def made(tmp_path):
+    "A site of three pages, written by hand."
+    smallbook.write_project(tmp_path)
+    for name in ("index", "first", "second"):
+        (tmp_path / f"{name}.html").write_text(page(""))
+    return tmp_path
+
+
+def test_anchors_and_links_carry_the_names_of_their_pages(made):
+    (made / "first.html").write_text(page(
+        '<p id="a"><a href="#a">1</a><a href="second.html#b">2</a><a href="second.html">3</a>'
+        '<a href="gone.html#c">4</a>'
+        '<a href="https://x.org/#d">5</a><img src="_images/x.png" /></p><svg><path fill="url(#g)" /></svg>'
+        '<details class="hide"><summary>S</summary></details>'
+        '<script>"#a"</script><a class="headerlink" href="#a">#</a>'))
+    body = printed.Printed(made, made).pages[1].body
+    assert re.findall(r'(?:id|href|src|fill)="([^"]*)"', body) == [
+        "first--a", "#first--a", "#second--b", "#second", "https://nobody.example.org/smallbook/gone.html#c",
+        "https://x.org/#d", "/_images/x.png", "url(#first--g)"]
+    assert '<details open="open"' in body and "script" not in body and "headerlink" not in body
+
+
+def test_statements_are_sorted_by_their_titles(made):
+    box = ('<div class="book-statement book-{0} docutils container" id="{1}">\n<p><strong>{2}</strong> ({3}). Text.</p>'
+           "</div>")
+    (made / "first.html").write_text(page(box.format("def", "def-a", "Definition 1.1", "zeta <em>rank</em>")
+                                          + box.format("thm", "thm-b", "Theorem 1.1", "Alpha (twice)")
+                                          + '<div class="book-statement book-rem docutils container" id="rem-c">\n<p>'
+                                            "<strong>Remark 1.1.</strong> Text (with more). End.</p></div>"))
+    assert printed.Printed(made, made).statements() == [
+        ("Alpha (twice)", "Theorem 1.1", "first--thm-b"), ("Zeta <em>rank</em>", "Definition 1.1", "first--def-a")]
+
+
+def test_a_page_that_sphinx_did_not_render_is_refused(made):
+    (made / "second.html").write_text("<html><body>of Quarto</body></html>")
+    with pytest.raises(printed.BookError, match="second.html is no page that Sphinx rendered"):
+        printed.Printed(made, made)
+
+
+@pytest.mark.parametrize("text, says", [
+    ("<p>", "is not XML"), ('<a href="b.xhtml#gone">x</a>', "a.xhtml links to b.xhtml#gone"),
+    ('<img src="images/x.png" alt=""/>', "a.xhtml shows images/x.png"), ('<p id="i"/><p id="i"/>', "has #i twice")])
+def test_an_epub_with_a_mistake_is_refused(text, says):
+    files = {name: epub.XHTML.format(title="T", body=body) for name, body in (("a.xhtml", text), ("b.xhtml", ""))}
+    with pytest.raises(printed.BookError, match=re.escape(says)):
+        epub.check(files, {})
+
+
+def test_the_command_tells_what_is_missing(tmp_path):
+    smallbook.write_project(tmp_path)
+    command = [sys.executable, ROOT / "tools" / "printed.py", "pdf", "--site", "nowhere"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and "The book was not made:" in done.stderr and "site.py --sphinx" in done.stderr
+    assert io.StringIO(done.stdout).read() == ""
