@@ -133,7 +133,7 @@ def _space(
     seen = lambda v: (146 + 72 * v[0] + 38 * v[1], 122 - 30 * v[1] - 80 * (v[2] if len(v) > 2 else 0))
     path = lambda line: "M" + "L".join(" ".join(map(_num, seen(v))) for v in line)
     dot = lambda v, r: '<circle cx="{}" cy="{}" r="{}"/>'.format(*map(_num, seen(v)), r)
-    word = lambda v, right, up, t: '<text x="{}" y="{}">{}</text>'.format(_num(seen(v)[0] + right), _num(seen(v)[1] - up), t)
+    word = lambda v, right, up, t: f'<text x="{_num(seen(v)[0] + right)}" y="{_num(seen(v)[1] - up)}">{t}</text>'
     foot = [*target[:2], 0]
     return _svg(title, 296, 176, f'<path d="{path(ground)}Z" fill-opacity=".07" stroke="currentColor" stroke-opacity=".3"/>'
                 f'<g style="fill:var(--moving-more,#3f7fb5);stroke:var(--moving-more,#3f7fb5)"><path d="{path(area)}Z" '

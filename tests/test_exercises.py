@@ -22,7 +22,8 @@ def exercises(chapter):
 def test_each_exercise_says_time_and_difficulty_in_its_first_line(name):
     chapter = Chapter(NBS / f"{name}.ipynb")
     found = exercises(chapter)
-    assert len(found) == len([h for h in chapter.headings() if h.startswith(("Exercise: ", "Proof: ", "Project: "))]) > 0
+    told = [h for h in chapter.headings() if h.startswith(("Exercise: ", "Proof: ", "Project: "))]
+    assert len(found) == len(told) > 0
     for heading, line in found:
         assert SAID.match(line), f"{name}, {heading}: begins with {line[:40]!r}, not '*5 minutes, easy.* …'"
     if chapter.path in CHAPTERS:

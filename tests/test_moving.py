@@ -202,7 +202,7 @@ def distance(browser):
 
 def set_sliders(browser, *tenths):
     "The four weights and the share, by keys alone."
-    for slider, value in zip(part(browser, "reach", "input[type='range']"), tenths):
+    for slider, value in zip(part(browser, "reach", "input[type='range']"), tenths, strict=False):
         press(browser, slider, "HOME", *["ARROW_RIGHT"] * value)
 
 
@@ -230,11 +230,13 @@ def test_the_point_of_a_head_is_dragged_along_the_ground(opened):
     set_sliders(opened, 5, 5, 10, 0, 0)
     plane = part(opened, "reach", ".moving-panel")[4]
     svg = plane.find_element("css selector", "svg")
-    scale = opened.execute_script("return arguments[0].getBoundingClientRect().width / arguments[0].viewBox.baseVal.width", svg)
-    box = opened.execute_script("const v = arguments[0].viewBox.baseVal; return [v.x + v.width / 2, v.y + v.height / 2]", svg)
-    for x, y, weights in [(0.8, 0, ["0.9", "0.1"]), (0, 0.6, ["0.8", "0.8"]), (-0.4, -0.4, ["0.1", "0.5"]), (1.2, 1, ["1", "0"])]:
+    scale, *box = opened.execute_script(
+        "const v = arguments[0].viewBox.baseVal;"
+        "return [arguments[0].getBoundingClientRect().width / v.width, v.x + v.width / 2, v.y + v.height / 2]", svg)
+    for x, y, weights in [(0.8, 0, ["0.9", "0.1"]), (0, 0.6, ["0.8", "0.8"]), (-0.4, -0.4, ["0.1", "0.5"]),
+                          (1.2, 1, ["1", "0"])]:
         at = [146 + 72 * x + 38 * y, 122 - 30 * y]
-        to = [round(scale * (v - m)) for v, m in zip(at, box)]
+        to = [round(scale * (v - m)) for v, m in zip(at, box, strict=True)]
         svg = plane.find_element("css selector", "svg")                    # each redraw makes a new one
         ActionChains(opened).move_to_element_with_offset(svg, *to).click().perform()
         assert [o.text for o in part(opened, "reach", "output")[:2]] == weights
