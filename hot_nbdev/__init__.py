@@ -29,6 +29,8 @@ __all__ = [
     # models
     "Model", "HOTEncoder", "HOTClassifier", "HOTForecaster", "HOTSegmenter", "make_model", "load_model",
     "register_model",
+    # one frame at a time
+    "stream_steps", "StreamState", "select_streams", "restart_streams", "save_state", "load_state",
     # dense layers over tensors
     "NdLinear", "replace_linear", "add_adapters",
     # training
@@ -63,6 +65,8 @@ if TYPE_CHECKING:
     from hot_nbdev.patches import PatchEmbed, register_stem
     from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
     from hot_nbdev.replacing import replace_linear
+    from hot_nbdev.streaming import stream_steps
+    from hot_nbdev.streams import StreamState, load_state, restart_streams, save_state, select_streams
     from hot_nbdev.training import TrainConfig, evaluate, fit
     from hot_nbdev.transformer import (
         Block,
@@ -83,6 +87,8 @@ _HOMES = {
     "transformer": "FeedForward Block make_attention register_attention register_feed_forward",
     "model_config": "ModelConfig HOTConfig ClassifierConfig ForecasterConfig SegmenterConfig",
     "models": "Model HOTEncoder HOTClassifier HOTForecaster HOTSegmenter make_model load_model register_model",
+    "streaming": "stream_steps",
+    "streams": "StreamState select_streams restart_streams save_state load_state",
     "ndlinear": "NdLinear",
     "replacing": "replace_linear",
     "adapters": "add_adapters",

@@ -23,6 +23,6 @@ def test_the_example_is_small(program):
     assert len(program.read_text().splitlines()) <= 40
 
 
-def test_the_six_programs_are_there():
+def test_the_programs_are_there():
     assert {p.stem for p in PROGRAMS} >= {"video_transformer", "train_with_masks", "ndlinear_for_linear", "adapters",
-                                          "own_model", "two_processes"}
+                                          "own_model", "two_processes", "stream_video"}

@@ -49,27 +49,6 @@ PACKAGE = """<?xml version="1.0" encoding="utf-8"?>
 </package>
 """
 
-# Formulas as MathML, with the number of an equation beside it, since MathML Core knows no labelled rows.
-MATHML = r"""
-for (const box of document.querySelectorAll(".math")) {
-  let tex = box.textContent.trim(), display = box.tagName === "DIV" || tex.startsWith("\\[");
-  if (!/^\\[[(]/.test(tex)) continue;                     // MathML already
-  tex = tex.replace(/^\\[[(]/, "").replace(/\\[\])]$/, "");
-  let number = "";
-  tex = tex.replace(/\\tag\{([^}]*)\}/, (_, n) => { number = n; return ""; });
-  const mml = MathJax.tex2mml(tex, {display});
-  const inner = new DOMParser().parseFromString(mml, "application/xml").documentElement;
-  if (inner.querySelector("merror, parsererror")) throw new Error("formula: " + tex);
-  for (const e of inner.querySelectorAll("*")) for (const a of [...e.attributes])
-    if (a.name.startsWith("data-") || a.name === "class") e.removeAttribute(a.name);
-  inner.setAttribute("alttext", tex.trim());
-  box.replaceChildren(document.importNode(inner, true));
-  if (number) {
-    const beside = document.createElement("span");
-    beside.className = "eqno"; beside.textContent = `(${number})`;
-    box.append(beside); }
-}
-"""
 # What the format does not know: scripts, forms, pieces that HTML allows and XHTML does not.
 SERIALIZE = r"""
 const made = {};
@@ -143,15 +122,14 @@ def properties(body: str) -> str:
 def bodies(book: Printed) -> tuple[dict[str, str], bytes]:
     "The pages as XHTML, and a picture of the cover, both made by the browser."
     text = "".join(f'<div id="{page.name}" class="bd-article chapter">{page.body}</div>' for page in book.pages)
-    head = f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">{book.formulas()}'
+    head = '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
     css = (HERE / "printed.css").read_text(encoding="utf-8") + ".cover { height: 95vh }"
     with browser(book.site) as (driver, address):
         driver.set_window_size(*(round(96 * side) for side in PAGE))
         front = f"{head}{book.styles()}<style>{css}</style></head><body>{cover(book)}</body></html>"
         open_book(driver, address, book.site, front)
         shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
-        open_book(driver, address, book.site, f"{head}</head><body>{text}</body></html>", typeset=False)
-        driver.execute_script(MATHML)
+        open_book(driver, address, book.site, f"{head}</head><body>{text}</body></html>")
         return driver.execute_script(SERIALIZE), base64.b64decode(shot)
 
 

@@ -1,7 +1,7 @@
 """The whole book as one file: `python tools/printed.py pdf|epub [--site DIR] [--out FILE]`.
 
 The site, rendered by Sphinx, is put together page after page in the order of the sidebar. Chromium typesets it: it
-prints the PDF, and it turns formulas to MathML and pages to XHTML for the EPUB. What is looked up and never read in
+prints the PDF, and it turns pages to XHTML for the EPUB. What is looked up and never read in
 a row, the part "In the library", is left out unless --library is given; links to it lead to the published site.
 """
 
@@ -122,15 +122,6 @@ class Printed:
                                     r'<link[^>]*rel="stylesheet"[^>]*href="([^"]+\.css[^"]*)"', head)
                          for path in path if path)
 
-    def formulas(self) -> str:
-        "What typesets formulas: the site's MathJax, where its pages load it."
-        pages = ((self.site / f"{page.name}.html").read_text(encoding="utf-8") for page in self.pages)
-        scripts = next((found for text in pages
-                        if (found := re.findall(r'src="(_static/mathjax/[^"]+\.js)[^"]*"', text))), [])
-        set_up = ('<script>window.MathJax = {options: {processHtmlClass: "math", ignoreHtmlClass: "bd-article", '
-                  "enableMenu: false}, startup: {typeset: false}}</script>")
-        return set_up + "".join(f'<script src="/{path}"></script>' for path in scripts)
-
 
 # ---- the PDF: each chapter is printed by itself, since the time for a document grows faster than its length ----
 
@@ -197,7 +188,7 @@ def piece(book: Printed, body: str, head: str, before: int, linked: list[str]) -
             f"<title>{html.escape(book.structure.title)}</title>{book.styles()}<style>{css}"
             f'@page {{ @top-center {{ content: "{head}"; font: 7.5pt "Liberation Sans", Arial, sans-serif; '
             "color: #646c76 } }"
-            f"</style>{book.formulas()}</head><body>{body}<div hidden>{named}</div></body></html>")
+            f"</style></head><body>{body}<div hidden>{named}</div></body></html>")
 
 
 def chapters(book: Printed) -> list[tuple[str, str]]:
@@ -211,28 +202,22 @@ def chapters(book: Printed) -> list[tuple[str, str]]:
     return made
 
 
-# In the browser: formulas are typeset, then whatever is wider than the column is made smaller until it fits.
-TYPESET = """
+# In the browser: styles, fonts and pictures have arrived; then whatever is wider than the column is made smaller.
+SETTLED = """
 const done = arguments[arguments.length - 1];
 (async () => {
   for (const link of document.querySelectorAll("link[rel=stylesheet]"))
     if (!link.sheet) return "no style sheet: " + link.href;
-  if (window.MathJax && MathJax.startup) { await MathJax.startup.promise; await MathJax.typesetPromise(); }
-  for (const e of document.querySelectorAll("mjx-assistive-mml")) e.remove();
   await document.fonts.ready;
   await Promise.all([...document.images].map(i => i.decode().catch(() => done("no picture: " + i.src))));
   return "";
 })().then(done, e => done(String(e)));
 """
-READY = """
-const done = arguments[0];
-(window.MathJax ? MathJax.startup.promise : Promise.resolve()).then(() => done(""), e => done(String(e)));
-"""
 FIT = """
 document.body.style.width = arguments[0] + "px";
 const shrunk = [], part = (room, wide) => Math.max(0.5, Math.floor(1000 * room / wide - 8) / 1000);
 const note = (what, box, by) => shrunk.push([what, (box.closest("[id]") || {}).id, by]);
-for (const math of document.querySelectorAll("span.math > mjx-container, span.math > math")) {
+for (const math of document.querySelectorAll("span.math > math")) {
   const room = math.closest("p, li, td, th, dd, div, section").clientWidth;
   if (math.offsetWidth <= room) continue;
   const by = part(room, math.offsetWidth);
@@ -240,7 +225,7 @@ for (const math of document.querySelectorAll("span.math > mjx-container, span.ma
   note("formula in a line", math, by);
 }
 for (const math of document.querySelectorAll("div.math")) {
-  const inner = math.querySelectorAll("mjx-container, mjx-math, mjx-mtable, :scope > math");
+  const inner = math.querySelectorAll(":scope > math");
   const wide = Math.max(...[math, ...inner].map(e => e.scrollWidth));
   if (wide <= math.clientWidth + 1) continue;
   const by = part(math.clientWidth, wide);
@@ -258,8 +243,8 @@ return shrunk;
 # What still sticks out to the right of the column, by its text.
 TOO_WIDE = """
 const edge = document.body.getBoundingClientRect().right + 2, found = [];
-for (const box of document.querySelectorAll("pre, table, img, svg, mjx-container, math, p, li, h2, h3, summary"))
-  if (box.getBoundingClientRect().right > edge && !box.closest("mjx-assistive-mml"))
+for (const box of document.querySelectorAll("pre, table, img, svg, math, p, li, h2, h3, summary"))
+  if (box.getBoundingClientRect().right > edge)
     found.push((box.closest("[id]") || {}).id + ": <" + box.tagName + "> " + box.textContent.trim().slice(0, 60));
 return found;
 """
@@ -303,14 +288,14 @@ def browser(folder: Path):
             server.shutdown()
 
 
-def open_book(driver, address: str, site: Path, text: str, typeset: bool = True) -> None:
-    "Show this text as a page of the site, with its formulas typeset."
+def open_book(driver, address: str, site: Path, text: str) -> None:
+    "Show this text as a page of the site."
     path = site / f"_one_page_{next(NUMBERS)}.html"     # a new name, or the browser may show what it remembers
     path.write_text(text, encoding="utf-8")
     try:
         driver.get(f"{address}/{path.name}")
-        if said := driver.execute_async_script(TYPESET if typeset else READY):
-            raise BookError(f"the book was not typeset: {said}")
+        if said := driver.execute_async_script(SETTLED):
+            raise BookError(f"the book cannot be shown: {said}")
     finally:
         path.unlink()
 
