@@ -321,7 +321,7 @@ def _memory(layer: nn.Module, n: int, rows: Sequence[int], shapes: Sequence, pla
     M = 0 if layer.kernel is None else layer.kernel.width(D // R)
     pooled, joint = sum(rows) * (D + R * M), R * prod(shapes[c][0][0] for c in layer.causal) ** 2
     joint = joint if layer.combine == "product" and len(layer.causal) > 1 else 0
-    making = more * (5 * pooled + sum(parts) + (4 if masked else 2) * max(parts))
+    making = more * (3 * pooled + sum(parts) + (4 if masked else 2) * max(parts))
     applying = size * n * D * (5 if layer.combine == "sum" else 4) + more * (sum(parts) + 2 * joint + 2 * masked * n * D)
     through = sum(before + after for before, after, _ in plan_sizes(plan, shapes, n * D))
     moved = size * (8 * n * D + 2 * through) + more * (12 * pooled + 8 * sum(parts) + 6 * joint + 6 * masked * n * D)

@@ -144,7 +144,7 @@ def test_the_epub_is_what_the_format_asks(site):
     order = re.findall(r'itemref idref="([\w-]+)"', files["book/package.opf"])
     assert order == ["cover", "nav", "index", "first", "second", "wide", "references", "statements"]
     one = files["book/first.xhtml"]
-    assert "<math" in one and "\\(" not in one and '<span class="eqno">(1.1)</span>' in one
+    assert "<math" in one and "\\(" not in one and '<span class="book-number">(1.1)</span>' in one
     assert 'href="second.xhtml#second--def-second"' in one and 'id="first--thm-main"' in one
     assert 'properties="mathml"' in re.search(r'<item id="first".*', files["book/package.opf"])[0]
     assert "https://nobody.example.org/smallbook/tool.html" in files["book/index.xhtml"]

@@ -482,10 +482,12 @@ def test_a_lost_reader_is_shown_the_way(small):
 
 
 def test_the_site_is_light(real):
-    "No scripts that typeset, no icons that nobody sees; downloads are what a reader runs, without pictures in them."
+    """No scripts that typeset, no icons that nobody sees; downloads are what a reader runs, without pictures in them.
+    The pages are counted without the Markdown twins, which no browser loads."""
     sizes = {path: path.stat().st_size for path in real.rglob("*") if path.is_file()}
     downloads = sum(size for path, size in sizes.items() if path.parent.name == "notebooks")
-    assert sum(sizes.values()) - downloads < 20e6 and downloads < 8e6
+    twins = sum(size for path, size in sizes.items() if path.name.endswith(".html.md"))
+    assert sum(sizes.values()) - downloads - twins < 20e6 and downloads < 8e6
     assert 'property="og:image"' in (real / "index.html").read_text() and (real / "preview.png").exists()
     # what a browser must have read before it shows the longest page
     longest = max((real / name for name in pages(real)), key=lambda path: sizes[path])
