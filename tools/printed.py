@@ -219,8 +219,9 @@ const shrunk = [], part = (room, wide) => Math.max(0.5, Math.floor(1000 * room /
 const note = (what, box, by) => shrunk.push([what, (box.closest("[id]") || {}).id, by]);
 for (const math of document.querySelectorAll("span.math > math")) {
   const room = math.closest("p, li, td, th, dd, div, section").clientWidth;
-  if (math.offsetWidth <= room) continue;
-  const by = part(room, math.offsetWidth);
+  const wide = math.getBoundingClientRect().width;        // elements of MathML know no offsetWidth
+  if (wide <= room) continue;
+  const by = part(room, wide);
   math.style.setProperty("font-size", 100 * by + "%", "important");
   note("formula in a line", math, by);
 }
