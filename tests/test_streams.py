@@ -10,12 +10,12 @@ from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from hot_nbdev.fields import AxialTokenAttention
 from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
-from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.kronecker_attention import KroneckerAttention, prefix_means
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.positions import Rotary
 from hot_nbdev.streaming import stream_steps
-from hot_nbdev.streams import load_state, restart_streams, save_state, select_streams
+from hot_nbdev.streams import load_state, restart_streams, save_state, select_streams, sum_dtype
 
 GRIDS = [((5,), 0), ((5, 3), 0), ((3, 5), 1), ((2, 5, 3), 1)]
 CUTS = [(1, 1, 1, 1, 1), (2, 3), (5,)]
@@ -141,6 +141,23 @@ def test_ten_thousand_steps_do_not_drift():
             want, other = exact.steps(part.double(), other)
             errors.append((y - want).abs().max().item())
     assert state.seen == 10_000 and max(errors[-4:]) < 4 * max(errors[:4]) < 1e-5
+
+
+def test_sums_go_on_where_float32_would_stop():
+    many = torch.full((1, 1, 4), 2.0 ** 24, dtype=sum_dtype(torch.device("cpu")))
+    means, counts, kept = prefix_means(torch.ones(1, 1, 1, 4), None, 0, {"sum1": many, "count1": many[..., :1]})
+    assert kept["sum1"].unique().tolist() == kept["count1"].unique().tolist() == [2 ** 24 + 1]
+    assert means[1].unique().tolist() == [1.0]
+
+
+@pytest.mark.parametrize("combine", ["product", "sum"])
+def test_with_a_mask_sharp_maps_leave_the_same_weight(combine):
+    "In float32, where next to nothing would be left of some rows without the share that each row spreads evenly."
+    torch.manual_seed(3)
+    for _ in range(5):
+        layer = KroneckerAttention.hot1(16, 2, 2, combine=combine, causal=(0,)).eval()
+        x, mask = 30 * torch.randn(2, 8, 8, 16), torch.rand(2, 8, 8) < 0.5
+        assert_close(stepped(layer, x, mask, 0, (1,) * 8)[0], layer(x, mask), atol=0.01, rtol=0.01)
 
 
 def test_a_state_is_saved_and_goes_on(tmp_path):

@@ -27,6 +27,8 @@ SCORES = "test_kronecker_attention.py::test_settings_of_the_scores_are_those_of_
 TWIN = "test_ndlinear.py::test_result_and_gradients_are_those_of_the_dense_twin"
 PRODUCT = "test_tensor.py::test_mode_product_gives_each_element_of_the_batch_its_matrix"
 PUBLISHED = "test_data.py::test_published_splits"
+STEPS_OF_RIVALS = "test_streams.py::test_steps_of_rivals_equal_the_whole"
+STEPS = "'test_streams.py::test_steps_of_kronecker_attention_equal_the_whole[product-softmax-False]'"
 REFUSED = ("test_training.py::test_another_model_data_task_or_setting_is_refused_before_anything_is_written")
 SETTINGS = "test_models.py::test_wrong_settings_name_setting_value_and_what_is_allowed"
 
@@ -376,10 +378,33 @@ ROWS = [
     ("results", "same = path.exists() and", "same = True or",
      "test_results_code.py::test_a_run_that_goes_on_by_other_code_names_none"),
 ]
+STREAMS = [
+    ("attention", ".tril(old)", ".tril()", f"'{STEPS_OF_RIVALS}[FullAttention-softmax-False]'"),
+    ("attention", "s = s + past[name].unsqueeze(-3) if name in past else s", "s = s",
+     f"'{STEPS_OF_RIVALS}[FullAttention-elu-False]'"),
+    ("attention", "if \"taking\" in past or taking is not None:", "if taking is not None:",
+     "'test_streams.py::test_streams_are_forked_dropped_and_restarted[softmax-FullAttention]'"),
+    ("kernels", "t.narrow(-3, int(bool(past)), a.shape[-3])", "t.narrow(-3, 0, a.shape[-3])",
+     f"'{STEPS_OF_RIVALS}[FullAttention-random-False]'"),
+    ("kronecker_attention", "s + past[f\"{what}{m}\"].unsqueeze(1) if past else s", "s", STEPS),
+    ("kronecker_attention", "from_start(layer.rotary, c, state.seen)", "layer.rotary", STEPS),
+    ("kronecker_attention", "z, kept = (1 - share) * z + share * even * some, {**kept, **more}",
+     "z, kept = z, {**kept, **more}",
+     "test_streams.py::test_with_a_mask_sharp_maps_leave_the_same_weight"),
+    ("streams", "t[rows] = EMPTY if name == \"scale\" else 0", "t[rows] = t[rows]",
+     "'test_streams.py::test_streams_are_forked_dropped_and_restarted[elu-KroneckerAttention]'"),
+    ("streams", "if device.type == \"mps\" else torch.float64", "if device.type == \"mps\" else torch.float32",
+     "test_streams.py::test_sums_go_on_where_float32_would_stop"),
+    ("streaming", "torch.cat([known.view", "torch.cat([~known.view",
+     "'test_streams.py::test_models_step_as_a_whole[product-True]'"),
+    ("streaming", "{c: first}", "{c: 0}", "'test_streams.py::test_models_step_as_a_whole[product-False]'"),
+    ("layer", "if mask is None and state.masked else mask", "if False else mask",
+     "test_streams.py::test_what_cannot_be_stepped_says_so"),
+]
 GROUPS = {"pooling": POOLING, "masks": MASKS, "causal": CAUSAL, "attend": ATTEND, "kernels": KERNELS,
           "sequence": SEQUENCE, "biases": BIASES, "modes": MODES, "patches": PATCHES, "positions": POSITIONS,
           "scaler": SCALER, "splits": SPLITS, "checks": CHECKS, "resume": RESUME, "storage": STORAGE, "tasks": TASKS,
-          "schedule": SCHEDULE, "costs": COST, "config": CONFIG, "rows": ROWS}
+          "schedule": SCHEDULE, "costs": COST, "config": CONFIG, "rows": ROWS, "streams": STREAMS}
 MUTANTS = [(group, *mutant) for group, found in GROUPS.items() for mutant in found]
 
 EQUIVALENT = {
