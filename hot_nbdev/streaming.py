@@ -45,29 +45,40 @@ def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, past: dict) 
         return x, mask, 0, {}
     shape = list(x.shape)
     shape[axis] = tokens * p
-    tail = past["tail"] if past else x.new_zeros(shape)
-    known = past["known"] if past else torch.zeros(shape[:-1], dtype=torch.bool, device=x.device)
+    tail = past["tail"] if "tail" in past else x.new_zeros(shape)
+    known = past["known"] if "known" in past else torch.zeros(shape[:-1], dtype=torch.bool, device=x.device)
     mask = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask.expand(x.shape[:-1])
     x, mask = torch.cat([tail.view(shape), x], axis), torch.cat([known.view(shape[:-1]), mask], axis + 1)
     kept = {"tail": x.narrow(axis, -tokens * p, tokens * p), "known": mask.narrow(axis + 1, -tokens * p, tokens * p)}
     return x, mask, tokens, kept
 
 # %% ../nbs/streaming_library.ipynb #5900000b
-def _placed(encoder: HOTEncoder, x: Tensor, c: int, first: int) -> Tensor:
-    "Tokens with the positions of places from `first` on."
+def _placed(encoder: HOTEncoder, x: Tensor, c: int, past: dict) -> tuple:
+    "Tokens with the positions that come next, and how many tokens each stream has had, where positions are added."
     positions, sizes = encoder.positions, list(x.shape[-encoder.config.order - 1:-1])
+    if not isinstance(positions, SineCosinePositions | LearnedPositions) or c not in positions.modes:
+        return positions(x), {}
+    age = past.get("age", torch.zeros(prod(x.shape[:-encoder.config.order - 1]), dtype=torch.long, device=x.device))
+    first = int(age[0]) if age.numel() else 0
+    if (age != first).any():
+        raise ValueError(f"stream_steps: streams have had {age.tolist()} tokens, so they stand at different positions along mode {c}; "
+                         "restart all of them together, or choose positions='rotary', or none along this mode")
     if isinstance(positions, SineCosinePositions):
-        return x + positions.table(sizes, x.device, torch.promote_types(x.dtype, torch.float32), {c: first}).to(x.dtype)
-    if isinstance(positions, LearnedPositions):
-        end = first + sizes[c]
-        if c in positions.modes and end > positions.sizes[c]:
-            raise ValueError(f"stream_steps: positions are learned for {positions.sizes[c]} tokens along mode {c}, and the stream has "
-                             f"come to {end}; choose positions='rotary' or 'sincos', or none along this mode")
-        table = positions.table([positions.sizes[c] if m == c else n for m, n in enumerate(sizes)])
-        return x + (table.narrow(c, first, sizes[c]) if table.shape[c] > 1 else table).to(x.dtype)
-    return positions(x)
+        table = positions.table(sizes, x.device, torch.promote_types(x.dtype, torch.float32), {c: first})
+    else:
+        table = _learned_part(positions, sizes, c, first)
+    return x + table.to(x.dtype), {"age": age + sizes[c]}
 
 
+def _learned_part(positions: LearnedPositions, sizes: list, c: int, first: int) -> Tensor:
+    "The part of a learned table that comes next."
+    size, end = positions.sizes[c], first + sizes[c]
+    if end > size:
+        raise ValueError(f"stream_steps: positions are learned for {size} tokens along mode {c}, and the stream has "
+                         f"come to {end}; choose positions='rotary' or 'sincos', or none along this mode")
+    return positions.table([size if m == c else n for m, n in enumerate(sizes)]).narrow(c, first, sizes[c])
+
+# %% ../nbs/streaming_library.ipynb #59000014
 def encoder_steps(
     encoder: HOTEncoder,        # with one causal mode
     x: Tensor,                  # (*batch, n1, …, nk, in_channels): whole patches along the causal mode
@@ -75,20 +86,22 @@ def encoder_steps(
     mask: Tensor | None = None, # bool, (*batch, n1, …, nk)
 ) -> tuple:                     # tokens of these frames, which of them take part, and the state behind them
     "Tokens of the frames that come next."
-    c = _stream_mode(encoder, x)
+    c, k = _stream_mode(encoder, x), encoder.config.order
+    frame = (prod(x.shape[:-k - 1]),)
+    if state.seen and state.frame != frame:
+        raise ValueError(f"stream_steps: there are {frame[0]} streams, but the state is of {state.frame[0]}; go on with as many, pick "
+                         "some by select_streams, or begin with state=None")
     with_tail, known, old, kept = _with_tail(encoder, x, mask, state.tensors)
     tokens = encoder.embed(with_tail, known)
-    tokens = tokens.narrow(c - encoder.config.order - 1, old, tokens.shape[c - encoder.config.order - 1] - old)
-    tokens, taking = _placed(encoder, tokens, c, state.seen), encoder.token_mask(mask)
-    seen, inner = state.seen + tokens.shape[c - encoder.config.order - 1], []
+    tokens = tokens.narrow(c - k - 1, old, tokens.shape[c - k - 1] - old)
+    tokens, age = _placed(encoder, tokens, c, state.tensors)
+    taking, inner = encoder.token_mask(mask), []
     for block, own in zip(encoder.blocks, state.inner or [None] * len(encoder.blocks)):
-        y, own = block.attention.steps(block.norm1(tokens), own, taking)
-        tokens = tokens + y
-        tokens = tokens if block.ff is None else tokens + block.ff(block.norm2(tokens))
+        tokens, own = block.steps(tokens, own, taking)
         inner.append(own)
-    flat = {n: t.reshape(-1, *t.shape[x.ndim - encoder.config.order - 1:]) for n, t in kept.items()}
-    frame = (prod(x.shape[:-encoder.config.order - 1]),)
-    return encoder.norm(tokens), taking, replace(state, seen=seen, frame=frame, tensors=flat, inner=tuple(inner))
+    flat = {n: t.reshape(frame[0], *t.shape[x.ndim - k - 1:]) for n, t in kept.items()}
+    seen = state.seen + tokens.shape[c - k - 1]
+    return encoder.norm(tokens), taking, replace(state, seen=seen, frame=frame, tensors={**flat, **age}, inner=tuple(inner))
 
 # %% ../nbs/streaming_library.ipynb #5900000c
 def _stream_mode(encoder: HOTEncoder, x: Tensor) -> int:

@@ -100,10 +100,18 @@ class Block(nn.Module):
     ) -> Tensor | tuple:             # like x; or that and the maps
         found = self.attention(self.norm1(x), mask, return_maps)
         y, maps = found if return_maps else (found, None)
-        x = x + self.dropout(y)
-        if self.ff is not None:
-            x = x + self.dropout(self.ff(self.norm2(x)))
+        x = self.rest(x, y)
         return (x, maps) if return_maps else x
+
+    def steps(self, x: Tensor, state=None, mask: Tensor | None = None) -> tuple:
+        "The frames that come next, as `steps` of the attention takes them; and the state behind them."
+        y, state = self.attention.steps(self.norm1(x), state, mask)
+        return self.rest(x, y), state
+
+    def rest(self, x: Tensor, y: Tensor) -> Tensor:
+        "Add what the attention found, then the feed-forward network."
+        x = x + self.dropout(y)
+        return x if self.ff is None else x + self.dropout(self.ff(self.norm2(x)))
 
 # %% ../nbs/transformer_library.ipynb #70b9cd90
 KERNELS = ("prf", "smreg", "elu", "relu")      # names of feature functions

@@ -243,6 +243,26 @@ def test_models_that_cannot_be_stepped_say_so():
         assert says in str(error.value)
 
 
+@pytest.mark.parametrize("positions", ["rotary", "none", "sincos", "learned"])
+def test_models_restart_as_if_new_or_say_that_they_cannot(positions):
+    model = make_model(SegmenterConfig(**MODEL, positions=positions, stem="conv")).double().eval()
+    x, new = tensor(3, 4, 4, 3, 1), tensor(3, 2, 4, 3, 1, seed=9)
+    _, state = stream_steps(model, x)
+    everything, _ = stream_steps(model, new, restart_streams(state, [0, 1, 2]))
+    assert_close(everything, stream_steps(model, new)[0])
+    if positions in ("rotary", "none"):
+        y, _ = stream_steps(model, new, restart_streams(state, [1]))
+        assert_close(y[1:2], model(new[1:2]))
+        assert_close(y[[0, 2]], model(torch.cat([x, new], 1))[[0, 2], 4:])
+    else:
+        with pytest.raises(ValueError, match=r"streams have had \[2, 0, 2\] tokens"):
+            stream_steps(model, new, restart_streams(state, [1]))
+    with pytest.raises(ValueError, match="there are 2 streams, but the state is of 3"):
+        stream_steps(model, new[:2], state)
+    y, _ = stream_steps(model, new[[2, 2]], select_streams(state, [2, 2]))
+    assert_close(y, stream_steps(model, new, state)[0][[2, 2]])
+
+
 def test_none_needs_no_past():
     layer = NoAttention(DIM, HEADS, 2, causal=(0,)).double()
     y, state = layer.steps(tensor(2, 5, 3, DIM))
