@@ -18,7 +18,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
 ROOMS = [room for floor in """
-    storage config book drawing shapes
+    storage config book checks drawing shapes
     tensor kronecker factorization
     streams layer attention stochastic pooling mode_maps kronecker_attention kernels positions registry
     patches windows axial transformer model_config models streaming cost
