@@ -5,7 +5,7 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: book test lab serve bench mutants pdf epub clean
+.PHONY: book test lab serve bench mutants stress pdf epub clean
 
 book: $(READY)  ## execute every chapter and render the site into _docs
 	$(BIN)/python tools/steps.py book
@@ -27,6 +27,9 @@ bench: $(READY)  ## time the layers against their limits and their rivals
 
 mutants: $(READY)  ## break the library in small ways, and see whether its tests notice
 	$(BIN)/python tools/mutants.py
+
+stress: $(READY)  ## try for an hour or two what the tests try in minutes: shapes, kills, full disks, damaged files
+	$(BIN)/python tests/stress.py
 
 pdf: $(READY)  ## the whole book as _build/hot_nbdev.pdf
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/printed.py pdf

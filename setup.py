@@ -23,7 +23,7 @@ stages = {"3": "3 - Alpha", "4": "4 - Beta", "5": "5 - Production/Stable"}
 def carried():
     "What chapters read besides the modules: (file, its place in the package). `book.py` looks for it there."
     tables = [*Path("results").glob("[!.]*.csv"), *Path("results/maps").glob("*.npy")]
-    beside = [Path("nbs/book.mplstyle"), Path("nbs/verdicts.csv")]
+    beside = [Path("nbs/book.mplstyle"), Path("nbs/verdicts.csv"), Path("nbs/promises.csv")]
     return [*((file, Path(file.name)) for file in beside), *((t, t) for t in sorted(tables))]
 
 

@@ -296,9 +296,12 @@ def begin_folder(
     "Check the folder, and make it this run's."
     from importlib.metadata import version
     folder = Path(folder)
-    known = check_fingerprint(folder, now, resume, overwrite)
+    known, own = check_fingerprint(folder, now, resume, overwrite), ("model.safetensors", "config.json", "log.csv")
+    for name in ("checkpoint-*", MARK, *own, *(files or {})):       # halves, by a process that was killed while it wrote
+        for part in folder.glob(f".*{name}.*.part"):
+            part.unlink(missing_ok=True)
     if not (known and resume):      # the best model goes too, or an older run's would be taken for this one's
-        for path in [*Checkpoints(folder).paths(), *(folder / name for name in ("model.safetensors", "config.json", "log.csv"))]:
+        for path in [*Checkpoints(folder).paths(), *(folder / name for name in own)]:
             path.unlink(missing_ok=True)
         made = {"run": now, "made with": {name: version(name) for name in ("hot_nbdev", "torch")}}
         atomic_write(folder / MARK, lambda part: part.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8"))

@@ -318,8 +318,9 @@ def _end_epoch(run: Run, val) -> None:
     state.history.append(epoch)
     state.rows, state.waited, state.best = [], 0 if better else state.waited + 1, epoch if better else state.best
     state.stopped = _ending(run, epoch)
+    # the log first: what a checkpoint calls finished is not taken up again
+    runs.write_in_run(run.learner.accelerator, run.checkpoints, lambda: runs.write_log(run.log, state.history))
     _save(run)
-    runs.write_log(run.log, state.history)
 
 
 def _ending(run: Run, epoch: dict) -> str:

@@ -1,9 +1,10 @@
 """What attention promises beyond test_contracts.py: maps, masks, order in time, dropout, kernels."""
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import ATTENTION, DIM, F64, HEADS, SquarePlus, each, random_mask
+from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FeatureFunction
@@ -12,7 +13,7 @@ attention = each(ATTENTION)
 
 
 @attention
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(data=st.data())
 def test_maps_are_row_stochastic_over_what_takes_part(case, data):
     layer, (x, mask) = case.draw(data)
@@ -20,14 +21,14 @@ def test_maps_are_row_stochastic_over_what_takes_part(case, data):
     valid = (torch.ones(x.shape[:-1], dtype=torch.bool) if mask is None else mask.expand(x.shape[:-1]))
     valid = valid.flatten(x.ndim - 1 - case.order).unsqueeze(-2)
     assert (T >= 0).all()
-    assert_close(T.sum(-1), valid.to(T).expand(T.shape[:-1]))
+    assert_close(T.sum(-1), valid.to(T).expand(T.shape[:-1]), rtol=0, atol=1e-12)
     assert not T.masked_select(~valid.unsqueeze(-2)).any()
     for a, b in zip(layer(x, mask, return_maps=True)[1], layer.maps(x, mask), strict=True):
         assert torch.equal(a, b)
 
 
 @attention
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(data=st.data())
 def test_padding_changes_nothing(case, data):
     "Not by a bit, whatever stands there; and where all is padding, attention gives zero."
@@ -46,7 +47,7 @@ def test_padding_changes_nothing(case, data):
 
 
 @each([c for c in ATTENTION if c.layer().causal])
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(data=st.data())
 def test_nothing_leaks_from_the_future(case, data):
     layer, (x, mask) = case.draw(data)

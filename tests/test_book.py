@@ -46,7 +46,7 @@ def test_the_source_distribution_has_what_the_package_is_built_from_and_nothing_
 
 def test_the_wheel_carries_the_style_and_the_tables_as_they_are(wheel):
     carried = wheel / "hot_nbdev" / "_book"
-    expected = {**{name: NBS / name for name in ("book.mplstyle", "verdicts.csv")},
+    expected = {**{name: NBS / name for name in ("book.mplstyle", "verdicts.csv", "promises.csv")},
                 **{str(t.relative_to(ROOT)): t for t in TABLES}}
     found = {str(p.relative_to(carried)): p for p in carried.rglob("*") if p.is_file()}
     assert found.keys() == expected.keys()

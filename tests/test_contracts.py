@@ -6,9 +6,10 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import CPU_GPU, F64, LAYERS, each
+from often import examples
 from safetensors.torch import load, save
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -20,7 +21,7 @@ traced = each([c for c in LAYERS if not c.twin])
 
 
 @layers
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(data=st.data())
 def test_agrees_with_the_slow_loop(case, data):
     with torch.no_grad():

@@ -3,8 +3,9 @@ from math import prod
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev import factorization as f
@@ -18,7 +19,7 @@ def draw(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(sizes, st.booleans(), st.integers(0, 20))
 def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, batched, seed):
     rows, cols = zip(*pairs, strict=True)
@@ -99,7 +100,7 @@ def test_tucker_is_exact_at_full_ranks_and_orthonormal():
         f.tucker(x, (2, 5, 2))
 
 
-@settings(deadline=None, max_examples=5)
+@examples(5)
 @given(st.integers(0, 20))
 def test_kron_cp_says_its_own_error(seed):
     S = draw(8, 8, seed=seed)

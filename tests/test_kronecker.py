@@ -3,9 +3,10 @@ from functools import reduce
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import tensor
+from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev.kronecker import kron, kron_apply, kron_sum, kron_sum_apply
@@ -18,14 +19,14 @@ def eye(n):
 
 
 @given(sizes, st.data())
-@settings(deadline=None)
+@examples(100)
 def test_product_is_torch_kron_in_this_order_of_factors(sizes, data):
     mats = [tensor(data.draw(st.integers(1, 3)), n, seed=i) for i, n in enumerate(sizes)]
     assert_close(kron(*mats), reduce(torch.kron, mats))
 
 
 @given(sizes)
-@settings(deadline=None)
+@examples(100)
 def test_sum_is_one_factor_at_a_time_among_identities(sizes):
     mats = [tensor(n, n, seed=i) for i, n in enumerate(sizes)]
     want = sum(reduce(torch.kron, [A if i == m else eye(B.shape[0]) for i, B in enumerate(mats)])
@@ -34,7 +35,7 @@ def test_sum_is_one_factor_at_a_time_among_identities(sizes):
 
 
 @given(sizes, st.sampled_from([(), (2,), (2, 3)]), st.booleans(), st.booleans(), st.data())
-@settings(deadline=None)
+@examples(100)
 def test_applying_equals_the_formed_matrix(sizes, batch, own, transpose, data):
     lead, x = batch if own else (), tensor(*batch, *sizes, 5)
     rows = [data.draw(st.integers(1, 4)) for _ in sizes]

@@ -8,9 +8,10 @@ from math import prod
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import F64, LINEAR, draw_sizes, each, tensor
+from often import examples
 from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.nn.utils import prune
@@ -67,7 +68,7 @@ def dense(layer, parameters):
     return W, c
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_result_and_gradients_are_those_of_the_dense_twin(data):
     sizes, out, *options = draw(data)
@@ -82,7 +83,7 @@ def test_result_and_gradients_are_those_of_the_dense_twin(data):
         assert_close(a, b)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_any_subset_of_gradients(data):
     sizes, out, *options = draw(data)
@@ -98,7 +99,7 @@ def test_any_subset_of_gradients(data):
         assert not k or torch.equal(t.grad, g) or torch.allclose(t.grad, g, rtol=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_the_sequence_changes_a_constant_only(data):
     sizes, out, bias, sequence = draw(data)
@@ -124,7 +125,7 @@ def test_where_sizes_coincide_the_last_modes_are_taken(bias):
     assert layer(tensor(4, 4, 4, 4)).shape == (4, 4, 2, 3)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_plans_change_nothing_but_time(data):
     sizes, out, bias, sequence = draw(data, most=7)
@@ -173,7 +174,7 @@ def test_repr_shows_every_setting():
         assert all(getattr(again, name) == getattr(layer, name) for name in settings)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_cost_says_what_is_counted_and_measured(data):
     "FLOPs exactly; the peak, with the input, at most twice what it says, and never less."
@@ -293,7 +294,7 @@ def test_wrong_arguments_raise():
             NdLinear.from_linear(nn.Linear(8, 20), sizes, out)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_effective_dimension_is_the_rank_of_the_jacobian(data):
     sizes, out, bias, sequence = draw(data, most=3)
@@ -305,7 +306,7 @@ def test_effective_dimension_is_the_rank_of_the_jacobian(data):
     assert rank == effective_dimension(sizes, out, bias)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(data=st.data())
 def test_flops_are_what_torch_counts(data):
     sizes, out, bias, sequence = draw(data, most=20, modes=3)
@@ -329,7 +330,7 @@ def test_start_keeps_the_variance(modes):
                 assert b.abs().max() <= n ** -0.5 and (init == "linear") == bool(b.any())
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(data=st.data())
 def test_from_linear_undoes_to_linear(data):
     sizes, out, bias, sequence = draw(data)

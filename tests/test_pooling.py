@@ -3,9 +3,10 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from layers import tensor
+from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev.pooling import pooling_additions, pooling_factors, slice_means, slice_sums
@@ -14,7 +15,7 @@ sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
 @given(sizes, st.data())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_means_and_counts_are_those_of_the_definition(sizes, data):
     "With masks and causal modes: a wrong axis, a prefix off by one, a padded position counted all show."
     k = len(sizes)
@@ -45,7 +46,7 @@ def test_factors_are_powers_of_the_count_and_one_for_nothing():
 
 
 @given(sizes, st.data())
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_additions_are_those_that_a_recorder_sees(sizes, data):
     from hot_nbdev.cost import count
     causal = tuple(m for m in range(len(sizes)) if data.draw(st.booleans()))

@@ -1,8 +1,9 @@
 """Properties of `hot_nbdev.positions`: tables, waves and turns on random sizes."""
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev.positions import (
@@ -34,7 +35,7 @@ def test_rotate_turns_plane_f_made_of_f_and_f_plus_half():
 
 
 @given(st.integers(2, 7), st.integers(0, 5), st.sampled_from([4, 6, 8]))
-@settings(deadline=None, max_examples=20)
+@examples(20)
 def test_rotary_scores_depend_on_the_difference_alone(n, shift, dim):
     rotary, q, k = Rotary(dim), draw(dim), draw(dim, seed=1)
     long = n + shift

@@ -3,8 +3,9 @@ from math import prod
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev import stochastic as S
@@ -34,7 +35,7 @@ def test_negative_entries_and_nan_are_no_map():
 
 
 @given(st.integers(1, 6), st.integers(0, 50))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_the_stationary_law_stays(n, seed):
     A = random_map(n, seed, batch=(2,))
     law = S.stationary(A)
@@ -57,7 +58,7 @@ def test_stable_rank_by_hand():
 
 
 @given(sizes, st.integers(0, 50), st.sampled_from([0.1, 1.0, 10.0]))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_stable_ranks_lie_between_their_bounds(sizes, seed, sharp):
     maps = [random_map(n, seed + i, sharp=sharp) for i, n in enumerate(sizes)]
     for combine, joint in [("product", kron(*maps)), ("sum", kron_sum(*maps) / len(maps))]:
@@ -81,7 +82,7 @@ def divergence(A, B):
 
 
 @given(sizes, st.integers(0, 50))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_the_projection_is_the_nearest_product_and_its_gap_the_divergence(sizes, seed):
     A = random_map(prod(sizes), seed)
     found = S.product_projection(A, sizes)
@@ -95,7 +96,7 @@ def test_the_projection_is_the_nearest_product_and_its_gap_the_divergence(sizes,
 
 
 @given(sizes)
-@settings(deadline=None, max_examples=20)
+@examples(20)
 def test_the_dimension_is_the_rank_of_many_products(sizes):
     count = S.reachable_dim(sizes)
     n = prod(sizes)
@@ -105,7 +106,7 @@ def test_the_dimension_is_the_rank_of_many_products(sizes):
 
 
 @given(sizes, st.integers(0, 50))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_the_floor_is_the_distance_to_the_span(sizes, seed):
     A = random_map(prod(sizes), seed)
     near = S.reachable_projection(A, sizes)
@@ -119,7 +120,7 @@ def test_the_floor_is_the_distance_to_the_span(sizes, seed):
 
 
 @given(sizes, st.integers(0, 50), st.booleans())
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_heads_add_up_to_a_reachable_map(sizes, seed, zero):
     A = S.reachable_projection(random_map(prod(sizes), seed), sizes)
     A = 0 * A if zero else A

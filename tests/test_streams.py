@@ -4,7 +4,7 @@ import itertools
 import pytest
 import torch
 from layers import DIM, HEADS, random_mask, tensor
-from torch.testing import assert_close
+from torch import testing
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
@@ -21,6 +21,10 @@ GRIDS = [((5,), 0), ((5, 3), 0), ((3, 5), 1), ((2, 5, 3), 1)]
 CUTS = [(1, 1, 1, 1, 1), (2, 3), (5,)]
 KERNELS = {"softmax": None, "elu": lambda: ElementwiseFeatures("elu"),
            "random": lambda: PositiveRandomFeatures(DIM // HEADS, 6)}
+
+
+def assert_close(a, b, rtol=0, atol=1e-12):
+    testing.assert_close(a, b, rtol=rtol, atol=atol)
 
 
 def make(kind, sizes, c, kernel=None, **options):

@@ -1,8 +1,9 @@
 """Properties of `hot_nbdev.tensor` on shapes that hypothesis draws, and the ways engineers call it."""
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev import tensor as T
@@ -31,7 +32,7 @@ def test_kolda_index_translates(shape, data):
 
 
 @given(shapes, st.data())
-@settings(deadline=None)
+@examples(100)
 def test_multi_mode_dot_is_einsum(shape, data):
     x = draw_tensor(shape)
     mats = [draw_tensor((data.draw(st.integers(1, 6)), n), seed=i) for i, n in enumerate(shape)]
@@ -42,7 +43,7 @@ def test_multi_mode_dot_is_einsum(shape, data):
 
 
 @given(shapes, st.data())
-@settings(deadline=None)
+@examples(100)
 def test_mode_dot_takes_strided_and_empty_input(shape, data):
     mode = data.draw(st.integers(0, len(shape) - 1))
     x, A = draw_tensor(shape + (2,))[..., 0], draw_tensor((3, shape[mode]), seed=1)
@@ -105,7 +106,7 @@ def test_compiles_once_for_all_sizes():
 
 
 @given(shapes, st.lists(st.integers(1, 3), max_size=2).map(tuple), st.booleans(), st.data())
-@settings(deadline=None)
+@examples(100)
 def test_mode_product_gives_each_element_of_the_batch_its_matrix(shape, batch, shared, data):
     "Wide tensors too, so that matrices are repeated, and narrow ones, so that the mode goes to the front."
     shape = (*shape, data.draw(st.sampled_from([1, 2, 17, 40])))

@@ -17,6 +17,7 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
+from hot_nbdev import runs  # noqa: E402
 from hot_nbdev.devices import make_accelerator
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
@@ -122,6 +123,35 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path, stop, save_every):
     assert {k.partition(".")[0] for k in a} == {"model", "optimizer", "average", "random"}
     for name in a:
         assert torch.equal(a[name], b[name]), name
+
+
+def test_a_run_killed_at_the_very_end_has_its_whole_log(tmp_path, monkeypatch):
+    run(tmp_path / "whole")
+    write, calls = runs.write_csv, []
+
+    def killed(*args):
+        calls.append(args)
+        if len(calls) == SHORT.epochs:
+            raise Killed
+        return write(*args)
+    monkeypatch.setattr(runs, "write_csv", killed)
+    with pytest.raises(Killed):
+        run(tmp_path / "parts")
+    monkeypatch.undo()
+    run(tmp_path / "parts")
+    whole, parts = (numbers(read_rows(tmp_path / part / "log.csv")) for part in ("whole", "parts"))
+    assert parts == whole and len(whole) == SHORT.epochs
+
+
+def test_halves_of_files_that_a_killed_process_left_are_removed(tmp_path):
+    small(ONE, folder=tmp_path)
+    halves = [tmp_path / f".{name}.123.part" for name in
+              ("checkpoint-000000008.safetensors", "model.safetensors", ".config.json.123.part", "log.csv",
+               "fingerprint.json", "notes.txt")]
+    for path in halves:
+        path.write_text("half")
+    small(ONE, folder=tmp_path)
+    assert [p for p in halves if p.exists()] == halves[-1:]         # that one may be of somebody else
 
 
 def test_a_finished_run_is_not_run_again(tmp_path):
