@@ -12,6 +12,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ import torch
 from .config import add_options, check_names, parse_pairs, read_settings
 from .jobs import JOBS, Job, Run, renamed, run_job
 from .model_config import FORMER_NAMES
+from .plot import draw_run, save_picture
 from .predict import predict
 from .results import Table, read_rows
 from .series import SERIES
@@ -123,6 +125,13 @@ def _report(run: Run) -> str:
             f"row in {run.table}, model in {run.folder}")
 
 
+def _next(job: Job, run: Run) -> str:
+    "The command that a reader would type now."
+    files = {"forecast": f"{job.data}.csv", "classify": f"{job.data}.npz --key test_images", "segment": "scene.npy", "motion": "frames.npy"}
+    own = job.data if Path(job.data).suffix else files[job.kind]
+    return f"next: hot_predict {shlex.quote(str(run.folder))} {own}"
+
+
 def _train(job: Job) -> Run:
     "One run with its report."
     check_packages(_packages(job), f"hot_{job.kind}")
@@ -133,7 +142,9 @@ def _train(job: Job) -> Run:
         more = "" if job.download else "; without --no-download it is fetched"
         raise FileNotFoundError(f"{e}{home}{more}") from e
     if os.environ.get("RANK", "0") == "0":
-        print(_report(run), flush=True)
+        picture = run.folder / "losses.png"
+        drawn = save_picture(lambda part: draw_run(run.result.history, run.result.best["epoch"], part), picture)
+        print(_report(run), drawn, _next(job, run), sep="\n", flush=True)
     return run
 
 
@@ -198,7 +209,7 @@ data: white or smooth fields on a torus; indian_pines, sentinel2; a .npy file of
 
 # %% ../nbs/commands.ipynb #37aecb35
 def hot_predict(argv: Sequence[str] | None = None) -> None:
-    "Apply a saved model to a file: forecasts or class probabilities as CSV, a segmentation as .npy and picture."
+    "Apply a saved model to a file: forecasts or class probabilities as CSV, a segmentation or a frame as .npy; a picture where one helps."
     parser = _parser("hot_predict", hot_predict.__doc__, """  hot_predict runs/forecast-weather-96-product-seed0-1a2b3c4d weather.csv
   hot_predict runs/classify-vesselmnist3d-product-seed0-1a2b3c4d vesselmnist3d.npz --key test_images --to vessel.csv
   hot_predict runs/segment-indian_pines-product-seed0-1a2b3c4d scene.npy""")
@@ -209,7 +220,7 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--mend", action="store_true", help="fill missing values of a series, drop lines that come twice")
     parser.add_argument("--sort", action="store_true", help="put the lines of a series in the order of time")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
-    parser.add_argument("--picture", action=argparse.BooleanOptionalAction, default=True, help="of a segmentation")
+    parser.add_argument("--picture", action=argparse.BooleanOptionalAction, default=True, help="of a forecast or a segmentation")
     given = vars(parser.parse_args(argv))
 
     def work():

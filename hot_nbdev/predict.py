@@ -8,7 +8,10 @@ __all__ = ['INPUT_VERSION', 'ENDINGS', 'Inputs', 'read_inputs', 'check_output', 
 
 # %% ../nbs/predict.ipynb #8c2f1d05
 import csv
-from collections.abc import Sequence
+import importlib.util
+import itertools
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +23,7 @@ from torch import Tensor, nn
 from .config import Config, option, read_settings
 from .files import check_numbers, load_array
 from .models import load_model
+from .plot import draw_forecast, save_picture
 from .scenes import check_scene
 from .series import check_like, load_series
 from .storage import atomic_write
@@ -110,6 +114,15 @@ class Answer(NamedTuple):
     "What a model says of a file."
     values: object      # rows for a table, the head first, or an array
     notes: list[str]    # what a reader should know
+    draw: Callable | None = None    # (path) -> None, writes a picture of them
+
+
+def _shown(steps: Sequence, unit: str):
+    "The steps, with a bar on stderr where that is a terminal."
+    if not sys.stderr.isatty() or importlib.util.find_spec("tqdm") is None:
+        return steps
+    from tqdm import tqdm
+    return tqdm(steps, unit=unit, file=sys.stderr)
 
 
 def forecast_file(
@@ -123,6 +136,7 @@ def forecast_file(
     T, hide = model.config.lookback, inputs.masked and not mend
     series = load_series(path, mend=mend or hide, sort=sort)
     x, told = check_like(series, inputs.known(), T)
+    past = series.values[-T:]
     if hide:
         mask = series.mask[-T:]
         y = model(torch.where(mask, x, 0.0)[None], mask[None])[0]
@@ -133,7 +147,8 @@ def forecast_file(
     when = _times(series, len(y))
     rows = [["date", *series.names], *([t, *v] for t, v in zip(when, y.tolist(), strict=True))]
     ranges = [f"{name}: {v.min():.4g} to {v.max():.4g}" for name, v in zip(series.names, y.T, strict=True)]
-    return Answer(rows, [f"{len(y)} steps ahead, {when[0]} to {when[-1]}", *ranges[:8], *told])
+    return Answer(rows, [f"{len(y)} steps ahead, {when[0]} to {when[-1]}", *ranges[:8], *told],
+                  lambda path: draw_forecast(past, y, series.names, path))
 
 
 def _times(series, n: int) -> list:
@@ -163,9 +178,10 @@ def classify_file(
     x, told = check_volumes(load_array(path, key, "predict"), inputs.known(), str(path))
     mask = _mask_of(path, key) if inputs.masked else None
     if mask is None:
-        p = torch.cat([model(batch).softmax(-1) for batch in x.split(64)])
+        p = torch.cat([model(batch).softmax(-1) for batch in _shown(x.split(64), "batch")])
     else:
-        p = torch.cat([model(batch.masked_fill(~m[..., None], 0.0), m).softmax(-1) for batch, m in zip(x.split(64), mask.split(64))])
+        pairs = list(zip(x.split(64), mask.split(64), strict=True))
+        p = torch.cat([model(batch.masked_fill(~m[..., None], 0.0), m).softmax(-1) for batch, m in _shown(pairs, "batch")])
         told = [*told, "a mask hides voxels that are missing"]
     best = [inputs.classes[i] for i in p.argmax(-1)]
     rows = [["item", "class", *inputs.classes], *([i, best[i], *v] for i, v in enumerate(p.tolist()))]
@@ -176,6 +192,15 @@ def classify_file(
 def _corners(n: int, size: int) -> list:
     "Where windows begin along one side; the last one ends at the edge."
     return sorted({*range(0, n - size + 1, size), n - size})
+
+
+def _draw_classes(
+    labels: Tensor,     # (H, W), numbers of classes
+    path: str | Path,
+) -> None:
+    "One color for each class, the same in each picture of a run."
+    from matplotlib.pyplot import imsave
+    imsave(path, labels.numpy(), cmap="tab20", vmin=0, vmax=19, format="png")
 
 
 def segment_file(
@@ -190,13 +215,13 @@ def segment_file(
         raise ValueError(f"{path} should be a scene with {model.config.order} modes and bands, but its shape is {tuple(x.shape)}")
     (H, W), size = x.shape[-3:-1], inputs.window
     labels = torch.zeros(H, W, dtype=torch.int64)
-    for i in _corners(H, size):
-        for j in _corners(W, size):
-            y = model(x[None, ..., i:i + size, j:j + size, :])
-            labels[i:i + size, j:j + size] = y.mean(list(range(y.ndim - 3)), dtype=torch.float32).argmax(-1)
+    for i, j in _shown(list(itertools.product(_corners(H, size), _corners(W, size))), "window"):
+        y = model(x[None, ..., i:i + size, j:j + size, :])
+        labels[i:i + size, j:j + size] = y.mean(list(range(y.ndim - 3)), dtype=torch.float32).argmax(-1)
     share = torch.bincount(labels.flatten(), minlength=len(inputs.codes)) / labels.numel()
     names = [f"{100 * s:.0f} % {c}" for s, c in zip(share, inputs.classes or map(str, inputs.codes), strict=True) if s > 0]
-    return Answer(torch.tensor(inputs.codes)[labels].numpy(), [f"{H} × {W} pixels: {', '.join(names)}", *told])
+    return Answer(torch.tensor(inputs.codes)[labels].numpy(), [f"{H} × {W} pixels: {', '.join(names)}", *told],
+                  lambda path: _draw_classes(labels, path))
 
 # %% ../nbs/predict.ipynb #b8c05d6e
 def motion_file(
@@ -240,17 +265,6 @@ def _write_array(path: Path, x: np.ndarray) -> None:
         np.save(f, x)
 
 
-def _picture(path: Path, labels: np.ndarray, codes: Sequence) -> str:
-    "A picture of the classes; the line that says so."
-    try:
-        from matplotlib.pyplot import imsave
-    except ImportError:
-        return 'no picture, since matplotlib is not installed: pip install "hot_nbdev[train]"'
-    places = np.searchsorted(np.sort(codes), labels)
-    atomic_write(path, lambda part: imsave(part, places, cmap="tab20", vmin=0, vmax=19, format="png"))
-    return f"wrote {path}"
-
-
 def load_run(
     run: str | Path,    # its folder
 ) -> tuple:             # model in evaluation mode, and `Inputs`
@@ -276,12 +290,12 @@ def predict(
     mend: bool = False,             # fill missing values of a series, drop lines that come twice?
     sort: bool = False,             # put the lines of a series in the order of time?
     overwrite: bool = False,        # replace a file that is there?
-    picture: bool = True,           # of a segmentation too?
+    picture: bool = True,           # of a forecast or a segmentation too?
 ) -> list[str]:                     # lines that say what was written
     "Apply the model of a run to a file and write the answer."
     model, inputs = load_run(run)
     out = check_output(to or Path(file).stem + ENDINGS[inputs.task], [file], run, overwrite)
-    drawn = out.with_suffix(".png") if inputs.task == "segment" and picture else None
+    drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None
     if drawn:
         check_output(drawn, [file, out], run, overwrite)
     if inputs.task == "forecast":
@@ -291,4 +305,4 @@ def predict(
         answer = of_task[inputs.task](model, inputs, file, key)
     write = _write_array if inputs.task in ("segment", "motion") else _write_rows
     atomic_write(out, lambda part: write(part, answer.values))
-    return [f"wrote {out}", *([_picture(drawn, answer.values, inputs.codes)] if drawn else []), *answer.notes]
+    return [f"wrote {out}", *([save_picture(answer.draw, drawn)] if drawn else []), *answer.notes]

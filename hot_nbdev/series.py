@@ -233,8 +233,9 @@ def _find(name: str | Path, folder, download: bool, verify: bool, unchecked: boo
     if str(name) in SERIES:
         return official_file(str(name), SERIES[str(name)], folder, download, verify, unchecked)
     if not Path(name).is_file():
-        raise FileNotFoundError(f"load_series: {str(name)!r} is neither a file nor a known name; known are "
-                                f"{', '.join(SERIES)}")
+        near = {n.lower(): n for n in SERIES}.get(str(name).lower())
+        raise FileNotFoundError(f"load_series: {str(name)!r} is neither a file nor a known name; "
+                                + (f"did you mean {near!r}?" if near else f"known are {', '.join(SERIES)}"))
     return Path(name)
 
 # %% ../nbs/series.ipynb #c4e69c4f

@@ -227,6 +227,8 @@ def test_forecasts_from_file_to_file(capsys):
     assert said.out.splitlines()[0].split() == ["horizon", "loss", "mse", "mae", "smape"]  # a table
     assert "reading waves.csv" in said.err and "parameters" in said.err
     assert f"runs/{rows[0]['run']}" in said.err
+    assert Path(f"runs/{rows[0]['run']}/losses.png").read_bytes()[1:4] == b"PNG"  # a picture, and what comes next
+    assert said.out.splitlines()[-1] == f"next: hot_predict runs/{rows[0]['run']} waves.csv"
     hot_forecast(words)  # finished: nothing is run, no row twice
     assert read_rows("results/forecast.csv") == rows
     hot_predict([f"runs/{rows[0]['run']}", "waves.csv"])

@@ -67,8 +67,9 @@ def scene():
 def test_it_says_what_it_did(series, capsys):
     hot_predict(["run", "in.csv"])
     said = capsys.readouterr().out
-    assert said.splitlines()[:2] == [
+    assert said.splitlines()[:3] == [
         "wrote in-forecast.csv",
+        "wrote in-forecast.png",
         "4 steps ahead, 2024-01-03 12:00:00 to 2024-01-03 15:00:00",
     ]
     with open("in-forecast.csv") as f:
@@ -220,6 +221,13 @@ def test_the_picture_is_a_choice(scene, capsys, tmp_path):
     assert "--overwrite" in fails(capsys, hot_predict, "run", "in.npy")
     hot_predict(["run", "in.npy", "--to", "labels.dat"])  # no ending is added
     assert np.load("labels.dat").shape == (6, 9) and (tmp_path / "labels.png").exists()
+
+
+def test_what_takes_long_shows_a_bar_in_a_terminal(scene, capsys, monkeypatch):
+    np.save("in.npy", scene)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    hot_predict(["run", "in.npy", "--no-picture"])
+    assert "window" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
