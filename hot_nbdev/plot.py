@@ -188,6 +188,7 @@ def draw_run(
     fig.savefig(path, format="png", dpi=150)
 
 
+# %% ../nbs/plot.ipynb #p0000027
 def draw_forecast(
     past: Tensor,           # (T, D), the last rows of the series
     ahead: Tensor,          # (h, D), in the same units

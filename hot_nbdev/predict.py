@@ -125,6 +125,7 @@ def _shown(steps: Sequence, unit: str):
     return tqdm(steps, unit=unit, file=sys.stderr)
 
 
+# %% ../nbs/predict.ipynb #8c2f1d2z
 def forecast_file(
     model: nn.Module,
     inputs: Inputs,
@@ -157,6 +158,7 @@ def _times(series, n: int) -> list:
     if series.dates is None or not step:
         return [str(i + 1) for i in range(n)]
     return [str(series.dates[-1] + np.timedelta64((i + 1) * step, "s")).replace("T", " ") for i in range(n)]
+
 
 # %% ../nbs/predict.ipynb #8c2f1d20
 def _mask_of(path: str | Path, key: str | None) -> Tensor | None:
