@@ -6,6 +6,7 @@ import sys
 from configparser import ConfigParser
 from email import message_from_bytes
 
+import nbformat
 import outside
 import pyproject
 import pytest
@@ -61,6 +62,8 @@ def test_the_wheel_works_where_there_is_no_git(unpacked, tmp_path):
 def test_one_version_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == SETTINGS["version"] == hot_nbdev.__version__
+    cells = nbformat.read(ROOT / "nbs" / "toplevel.ipynb", as_version=4).cells      # nbdev 3 exports what stands there
+    assert f'__version__ = "{SETTINGS["version"]}"' in "\n".join(cell.source for cell in cells)
     assert citation["license"] == "Apache-2.0" and citation["repository-code"] == SETTINGS["git_url"]
 
 
@@ -70,13 +73,13 @@ def test_pyproject_is_what_settings_say_and_leaves_the_package_to_setup():
     tomllib = pytest.importorskip("tomllib", reason="TOML is not read: Python 3.10 has no tomllib")
     found = tomllib.loads(text)
     assert set(found) == {"build-system", "project", "tool"} and set(found["tool"]) == {"nbdev"}
-    assert set(found["project"]) == {"name", "requires-python", "dynamic"}
+    assert set(found["project"]) == {"name", "requires-python", "dynamic", "urls"}
     for key, value in found["tool"]["nbdev"].items():
         assert str(value) == SETTINGS[key], key
 
 
 def test_pyproject_has_what_differs_from_nbdevs_own_choice():
-    asked = {"lib_name": "x", "min_python": "3.11", "nbs_path": "chapters", "recursive": "False", "branch": "main",
+    asked = {"lib_name": "x", "git_url": "g", "doc_host": "h", "doc_baseurl": "/b", "min_python": "3.11", "nbs_path": "chapters", "recursive": "False", "branch": "main",
              "title": "T"}
     assert pyproject.pyproject(asked).endswith('[tool.nbdev]\nnbs_path = "chapters"\nrecursive = false\ntitle = "T"\n')
 
