@@ -47,6 +47,7 @@ setup(
     keywords=cfg["keywords"],
     author=cfg["author"],
     author_email=cfg["author_email"],
+    url=cfg["git_url"],
     license=licenses[cfg["license"]],
     classifiers=[f"Development Status :: {stages[cfg['status']]}", f"Intended Audience :: {cfg['audience']}",
                  f"Natural Language :: {cfg['language']}", "Programming Language :: Python :: 3 :: Only",

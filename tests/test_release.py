@@ -73,13 +73,13 @@ def test_pyproject_is_what_settings_say_and_leaves_the_package_to_setup():
     tomllib = pytest.importorskip("tomllib", reason="TOML is not read: Python 3.10 has no tomllib")
     found = tomllib.loads(text)
     assert set(found) == {"build-system", "project", "tool"} and set(found["tool"]) == {"nbdev"}
-    assert set(found["project"]) == {"name", "requires-python", "dynamic", "urls"}
+    assert set(found["project"]) == {"name", "requires-python", "dynamic"}
     for key, value in found["tool"]["nbdev"].items():
         assert str(value) == SETTINGS[key], key
 
 
 def test_pyproject_has_what_differs_from_nbdevs_own_choice():
-    asked = {"lib_name": "x", "git_url": "g", "doc_host": "h", "doc_baseurl": "/b", "min_python": "3.11", "nbs_path": "chapters", "recursive": "False", "branch": "main",
+    asked = {"lib_name": "x", "min_python": "3.11", "nbs_path": "chapters", "recursive": "False", "branch": "main",
              "title": "T"}
     assert pyproject.pyproject(asked).endswith('[tool.nbdev]\nnbs_path = "chapters"\nrecursive = false\ntitle = "T"\n')
 

@@ -1,7 +1,7 @@
 """Write pyproject.toml from settings.ini: `python tools/pyproject.py [--check]`.
 
 nbdev 2, setup.py and settings.ini make the package. nbdev 3 reads pyproject.toml alone; this file gives it the settings
-as `nbdev-migrate-config` writes them, and the addresses from which it makes links. What the package is called and needs is left to setup.py (`dynamic`, in the form
+as `nbdev-migrate-config` writes them. What the package is called and needs is left to setup.py (`dynamic`, in the form
 of nbdev's own template), so that each value goes on to stand in one place.
 """
 import sys
@@ -18,11 +18,7 @@ build-backend = "setuptools.build_meta"
 name = "{lib_name}"
 requires-python = ">={min_python}"
 dynamic = ["keywords", "description", "version", "dependencies", "optional-dependencies", "readme",
-    "license", "authors", "classifiers", "entry-points", "scripts"]
-
-[project.urls]
-Repository = "{git_url}"
-Documentation = "{doc_host}{doc_baseurl}/"
+    "license", "authors", "classifiers", "entry-points", "scripts", "urls"]
 
 [tool.nbdev]
 """
