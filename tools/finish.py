@@ -37,6 +37,8 @@ SHORTER = [     # marks of docutils and of the theme that nothing asks for
     (re.compile(r"<!--(?!\[).*?-->", re.DOTALL), ""),
 ]
 SPACE = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\n\s+(?=<)", re.DOTALL)
+# Of a reference docutils says that it is one, which ARIA no longer does; it stands in a list.
+REFERENCE = ('role="doc-biblioentry"', 'role="listitem"')
 # A page waits for nothing but its style sheet before it is shown: scripts go to its end, in their order, where they do
 # not compete with the sheet; their options, a few names, stand in the page.
 OPTIONS = re.compile(r'<script src="_static/documentation_options\.js[^>]*></script>')
@@ -103,7 +105,7 @@ def slim(html: Path) -> None:
         (html / "_static" / "icons.css").write_text(sheet, encoding="utf-8")
     for path, text in pages.items():
         text = CODE.sub(continued, COLOURLESS.sub(r"\1", text))
-        text = text.replace(SIDEBAR, SIDEBAR + 'role="complementary" aria-label="The book" ', 1)
+        text = text.replace(*REFERENCE).replace(SIDEBAR, SIDEBAR + 'role="complementary" aria-label="The book" ', 1)
         if sheet:
             text = LOADS_ICONS.sub("", text).replace(HEAD, f"  {SHEET}\n  {HEAD}", 1)
         pages[path] = soon_shown(shorter(text), html, path.stem == "search")
