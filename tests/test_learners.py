@@ -1,10 +1,13 @@
 """Notebooks for learners: no answer stands in them, and the version with answers has all."""
 import ast
+import io
 import json
 import re
+import zipfile
 
 import crossref
 import learners
+import nbformat
 import pytest
 from chapters import NBS
 
@@ -124,9 +127,15 @@ def test_a_page_offers_both_where_there_are_answers(tmp_path):
     book = crossref.Book(smallbook.write_project(tmp_path) / "nbs").check_or_raise()
     assert [file for _, file in crossref.downloads(book, "01_first.ipynb")] == ["01_first.ipynb"]
     assert [file for _, file in crossref.downloads(book, "02_second.ipynb")] == [
-        "02_second.ipynb", "02_second_with_answers.ipynb"]
+        "02_second.ipynb", "with_answers.zip"]
     crossref.write_downloads(book, tmp_path, book.notebooks)
-    own, full = ((tmp_path / "notebooks" / f"02_second{end}.ipynb").read_text() for end in ("", "_with_answers"))
+    own = (tmp_path / "notebooks" / "02_second.ipynb").read_text()
+    made = (tmp_path / "notebooks" / "with_answers.zip").read_bytes()
+    with zipfile.ZipFile(io.BytesIO(made)) as archive:
+        assert archive.namelist() == ["02_second.ipynb"]
+        full = archive.read("02_second.ipynb").decode()
+    crossref.write_downloads(book, tmp_path, book.notebooks)
+    assert (tmp_path / "notebooks" / "with_answers.zip").read_bytes() == made
+    nbformat.validate(nbformat.reads(full, 4))
     assert "answer = 42" not in own and '"42"' not in own
-    assert "answer = 42" in full and '"outputs": []' in full
-    assert not (tmp_path / "notebooks" / "01_first_with_answers.ipynb").exists()
+    assert "answer = 42" in full and '"outputs":[]' in full

@@ -17,6 +17,7 @@ import json
 import re
 import shutil
 import sys
+import zipfile
 from collections import Counter
 from configparser import ConfigParser
 from dataclasses import dataclass
@@ -518,17 +519,18 @@ def mark_cell(text: str) -> dict:
     return {"cell_type": "markdown", "metadata": {}, "source": text}
 
 
-def with_answers(notebook: str) -> str:
-    "File name of a notebook that readers download with the answers to its exercises."
-    return f"{Path(notebook).stem}_with_answers.ipynb"
+ANSWERS = "with_answers.zip"
 
 
 def downloads(book: Book, notebook: str) -> list[tuple[str, str]]:
-    "What a page offers for download: text and file. A notebook that has answers is offered without and with them."
+    """What a page offers for download: text and file. Where answers were left out, there are also the notebooks with
+    them: all in one archive, which is a quarter of their size."""
     plain = [("Download this notebook", notebook)]
-    if not learners.without_answers({"cells": book.notebooks[notebook]})[1]:
-        return plain
-    return [*plain, ("with the answers", with_answers(notebook))]
+    return [*plain, ("all notebooks with the answers", ANSWERS)] if has_answers(book, notebook) else plain
+
+
+def has_answers(book: Book, notebook: str) -> bool:
+    return bool(learners.without_answers({"cells": book.notebooks[notebook]})[1])
 
 
 def online(root: Path, notebook: str) -> list[tuple[str, str]]:
@@ -658,18 +660,37 @@ def without_outputs(nb: dict) -> dict:
 
 
 def write_downloads(book: Book, out: Path, names) -> None:
-    "The notebooks that readers download, into a folder of the site: without answers, and once more with them."
+    "The notebooks that readers download, into a folder of the site: without answers, and all with them in an archive."
     url = book.files.partition("/blob/")[0]
     (out / NOTEBOOKS).mkdir(exist_ok=True)
     package = f"{url.rpartition('/')[2]}[book] @ git+{url}"
     for file, line in (("requirements.txt", package), ("runtime.txt", "python-3.12")):     # what Binder installs
         (out / NOTEBOOKS / file).write_text(line + "\n", encoding="utf-8")
+    full = {}
     for name in names:
         nb = json.loads((book.nbs / name).read_text(encoding="utf-8"))
-        for _, file in downloads(book, name):
-            made = without_outputs(for_readers(nb, url.rpartition("/")[2], url, answers=file != name))
-            text = json.dumps(made, ensure_ascii=False, indent=1)
-            (out / NOTEBOOKS / file).write_text(text + "\n", encoding="utf-8")
+        package = url.rpartition("/")[2]
+        (out / NOTEBOOKS / name).write_text(as_file(for_readers(nb, package, url, answers=False)), encoding="utf-8")
+        if has_answers(book, name):
+            full[name] = as_file(for_readers(nb, package, url, answers=True))
+    if full:
+        write_archive(out / NOTEBOOKS / ANSWERS, full)
+
+
+def as_file(nb: dict) -> str:
+    "A notebook to be downloaded: without outputs, and with the source of each cell in one piece, which is shorter."
+    nb = without_outputs(nb)
+    nb["cells"] = [{**cell, "source": source_of(cell)} for cell in nb["cells"]]
+    return json.dumps(nb, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def write_archive(path: Path, files: dict[str, str]) -> None:
+    "Of equal files an equal archive is made, whenever that is."
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, text in files.items():
+            member = zipfile.ZipInfo(name)                              # of the first day that archives know
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, text, zipfile.ZIP_DEFLATED, 9)
 
 
 def copy_files(nbs: Path, out: Path) -> None:

@@ -9,8 +9,11 @@ from html import escape, unescape
 from pathlib import Path
 from urllib.parse import quote
 
+import sheets
+
 # Names have no colour of their own in this book, nor have operators: their marks are two thirds of a page's length.
-COLOURLESS = re.compile(r'<span class="(?:n|nn|p|w|o)">([^<]*)</span>')
+# Nor have numbers and what Python has built in: one look for all of them costs a twelfth of the pages.
+COLOURLESS = re.compile(r'<span class="(?:n|nn|nb|bp|mi|mf|p|w|o)">([^<]*)</span>')
 CODE = re.compile(r'(<div class="highlight"><pre>)(.*?)(</pre>)', re.DOTALL)
 COLUMNS, MOST_IN = 88, 68      # letters in a line that need no care, and where a comment begins at the latest
 ICON = re.compile(r'class="[^"]*?\b(fa-solid|fa-regular|fa-brands|fas|far|fab)(?: fa-(?:fw|lg))* fa-(?!fw|lg)([a-z-]+)')
@@ -23,6 +26,28 @@ SEARCHES = re.compile(r'\s*<script\b[^>]*\bsrc="(?:searchindex|_static/(?:search
 SIDEBAR = '<div id="pst-primary-sidebar" '     # the theme makes no landmark of it, though the book's name stands in it
 SHEET = '<link rel="stylesheet" href="_static/icons.css" />'
 HEAD = "</head>"
+INLINE_CODE = re.compile(r'<code class="docutils literal notranslate">((?:<span class="pre">[^<]*</span>\s*)*)</code>')
+SHORTER = [     # marks of docutils and of the theme that nothing asks for
+    (INLINE_CODE, lambda m: f'<code class="literal notranslate">{re.sub("<[^>]*>", "", m[1])}</code>'),
+    (re.compile(r' docutils container"'), '"'),
+    (re.compile(r'<tr class="row-(?:odd|even)">'), "<tr>"),
+    (re.compile(r"<(td|th)([^>]*)><p>((?:(?!</?p>|</?td).)*)</p></\1>", re.DOTALL), r"<\1\2>\3</\1>"),
+    (re.compile(r'<li class="toctree-l1"><a class="reference internal" '), "<li><a "),
+    (re.compile(r"<pre><span></span>"), "<pre>"),
+    (re.compile(r"<!--(?!\[).*?-->", re.DOTALL), ""),
+]
+SPACE = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\n\s+(?=<)", re.DOTALL)
+# Of a reference docutils says that it is one, which ARIA no longer does; it stands in a list.
+REFERENCE = ('role="doc-biblioentry"', 'role="listitem"')
+# A page waits for nothing but its style sheet before it is shown: scripts go to its end, in their order, where they do
+# not compete with the sheet; their options, a few names, stand in the page.
+OPTIONS = re.compile(r'<script src="_static/documentation_options\.js[^>]*></script>')
+LOADED = re.compile(r'\s*<script(?: defer(?:="defer")?)? src="([^"]+)"></script>')
+PRELOADS = re.compile(r'<link rel="preload" as="script"[^>]*>\n?')
+# Before scripts run, and where none do, a page is light, or as its reader's system is; "auto" has no colours.
+THEME = [('data-theme="auto"', 'data-theme="light"'),
+         ('localStorage.getItem("theme") || "auto"',
+          'localStorage.getItem("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")')]
 UNREAD = ("**/*.map", "locales/**/*", "webpack-macros.html", "sbt-webpack-macros.html", "scripts/fontawesome.js*",
           "vendor/fontawesome/**/*")
 
@@ -80,11 +105,11 @@ def slim(html: Path) -> None:
         (html / "_static" / "icons.css").write_text(sheet, encoding="utf-8")
     for path, text in pages.items():
         text = CODE.sub(continued, COLOURLESS.sub(r"\1", text))
-        text = text.replace(SIDEBAR, SIDEBAR + 'role="complementary" aria-label="The book" ', 1)
-        if path.stem != "search":
-            text = SEARCHES.sub("", text)
+        text = text.replace(*REFERENCE).replace(SIDEBAR, SIDEBAR + 'role="complementary" aria-label="The book" ', 1)
         if sheet:
             text = LOADS_ICONS.sub("", text).replace(HEAD, f"  {SHEET}\n  {HEAD}", 1)
+        pages[path] = soon_shown(shorter(text), html, path.stem == "search")
+    for path, text in sheets.join(html, pages).items():
         path.write_text(text, encoding="utf-8")
     for pattern in UNREAD if sheet else UNREAD[:4]:
         for path in (html / "_static").glob(pattern):
@@ -93,6 +118,26 @@ def slim(html: Path) -> None:
     for folder in sorted((html / "_static").glob("**/"), reverse=True):
         if not any(folder.iterdir()):
             folder.rmdir()
+
+
+def shorter(page: str) -> str:
+    for marks, rest in SHORTER:
+        page = marks.sub(rest, page)
+    return SPACE.sub(lambda m: m[1] or "\n", page)
+
+
+def soon_shown(page: str, html: Path, searches: bool) -> str:
+    "A page that needs no script before it is shown; the page that searches runs its scripts one after the other."
+    for old, new in THEME:
+        page = page.replace(old, new, 1)
+    options = (html / "_static" / "documentation_options.js").read_text(encoding="utf-8").strip()
+    page = OPTIONS.sub(lambda m: f"<script>{options}</script>", page)
+    page = PRELOADS.sub("", page)
+    if searches:
+        return page
+    page = SEARCHES.sub("", page)
+    scripts = "".join(f'<script defer src="{script}"></script>\n' for script in LOADED.findall(page))
+    return LOADED.sub("", page).replace("</body>", f"{scripts}</body>", 1)
 
 
 def continued(block: re.Match) -> str:

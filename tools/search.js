@@ -25,12 +25,14 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
     // what is still being typed, or part of a name
     const longer = exact.length || word.length < 3 ? [] : Object.keys(terms).filter((term) => term.startsWith(word));
     [...exact, ...longer].forEach((term) => {
-      const posts = terms[term];
-      const rare = Math.log(1 + places.length / (posts.length / 2));
-      for (let i = 0; i < posts.length; i += 2) {
-        const often = posts[i + 1] / (posts[i + 1] + 0.4 + 0.8 * (lengths[posts[i]] / mean));
-        hit(posts[i], word, rare * often * (term === word ? 1 : 0.7));
-      }
+      const posts = terms[term].split(" ").map((post) => post.split("x").map(Number)); // steps, see findable.py
+      const rare = Math.log(1 + places.length / posts.length);
+      let place = 0;
+      posts.forEach(([step, count = 1]) => {
+        place += step;
+        const often = count / (count + 0.4 + 0.8 * (lengths[place] / mean));
+        hit(place, word, rare * often * (term === word ? 1 : 0.7));
+      });
     });
     places.forEach((place, i) => {
       if (inTitle[place[0]].has(word)) hit(i, word, 0.3);

@@ -36,6 +36,7 @@ from crossref import (  # noqa: E402
     page_of,
     write_downloads,
 )
+from pictures import slim_pictures  # noqa: E402
 
 QUARTO_COMPLAINTS = re.compile(
     rf"Unable to resolve (crossref|link target: (?!{NOTEBOOKS}/))|Citeproc: citation .* not found")
@@ -163,6 +164,7 @@ def render_with_sphinx(nbs: Path, out: Path, config, book: Book, structure: Stru
     run_sphinx(build, sphinx_settings(config, structure, source, abouts), places)
     check_pages(build / "html")
     finish.slim(build / "html")
+    slim_pictures(build / "html" / "_images")
     write_twins(proc, build / "html", book, structure)
     shutil.rmtree(out, ignore_errors=True)
     shutil.move(build / "html", out)
