@@ -289,7 +289,7 @@ def mutants(folder, count):
     return Found(int(last[1]), wrong, f"small changes of the library, {last[2]} noticed, {last[4]} that change nothing")
 
 
-PARTS = dict(properties=(properties, 2000), shapes=(shapes, 10_000), kills=(kills, 200), appends=(appends, 2000),
+PARTS = dict(properties=(properties, 2000), shapes=(shapes, 10_000), kills=(kills, 1000), appends=(appends, 2000),
              files=(files, 5000), disk=(disk, 200), mutants=(mutants, 1))
 
 

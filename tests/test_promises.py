@@ -24,7 +24,7 @@ def test_every_part_of_the_long_run_has_its_row():
     assert [row["part"] for row in read_rows(stress.ROOT / "results" / "stress.csv")] == list(stress.PARTS)
 
 
-@pytest.mark.parametrize("part, share", [("shapes", 0.006), ("kills", 0.05), ("appends", 0.02), ("files", 0.006),
+@pytest.mark.parametrize("part, share", [("shapes", 0.006), ("kills", 0.003), ("appends", 0.02), ("files", 0.006),
                                          ("disk", 0.05)])
 def test_parts_of_the_long_run_work(part, share):
     found = stress.run(part, share)
@@ -40,7 +40,7 @@ def test_shapes_notice_a_wrong_number(monkeypatch):
 def test_kills_notice_another_result(tmp_path, monkeypatch):
     former = stress.bits
     monkeypatch.setattr(stress, "bits", lambda folder: {**former(folder), "updates": folder.name})
-    assert "another updates" in stress.run("kills", 0.02).wrong[0]
+    assert "another updates" in stress.run("kills", 0.001).wrong[0]
 
 
 def test_appends_notice_a_row_that_is_lost(monkeypatch):
