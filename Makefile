@@ -44,5 +44,5 @@ $(READY): settings.ini setup.py $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 …")'
 	$(PYTHON) -m venv .venv
 	@echo "installing about 2 GB into .venv (more with a build of torch for GPUs); this takes several minutes"
-	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e ".[dev]"
+	$(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) -e ".[dev]"
 	@touch $@
