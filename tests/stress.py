@@ -271,7 +271,7 @@ def properties(folder, count):
              "--hypothesis-show-statistics"]
     done = subprocess.run(words, cwd=ROOT, env=os.environ | {"EXAMPLES": str(count), "OMP_NUM_THREADS": "1"},
                           capture_output=True, text=True)
-    tried = [int(n) for n in re.findall(r"(\d+) passing examples", done.stdout)]
+    tried = [int(n) for n in re.findall(r"(\d+) passing", done.stdout)]
     wrong = re.findall(r"^(?:FAILED|ERROR) .*", done.stdout, re.M)
     if done.returncode and not wrong:
         wrong = [done.stdout[-2000:]]

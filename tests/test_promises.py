@@ -35,6 +35,13 @@ def test_parts_of_the_long_run_work(part, share):
     assert found.tried >= int(stress.PARTS[part][1] * share) > 0 and found.wrong == [] and found.what
 
 
+def test_examples_are_counted(monkeypatch):
+    class Done:
+        returncode, stdout = 0, "    - 30 passing, 0 failing, and 6 invalid test cases\n    - 12 passing examples, 0 failing examples"
+    monkeypatch.setattr(stress.subprocess, "run", lambda *args, **options: Done)
+    assert stress.run("properties") == (42, [], "examples of properties and contracts, at most 2,000 for each")
+
+
 def test_shapes_notice_a_wrong_number(monkeypatch):
     import layers
     monkeypatch.setattr(layers.Linear, "answers", lambda self, layer, x: [(layer(x), layer(x) + 1e-6)])
