@@ -37,7 +37,7 @@ def test_parts_of_the_long_run_work(part, share):
 
 def test_examples_are_counted(monkeypatch):
     class Done:
-        returncode, stdout = 0, "    - 30 passing, 0 failing, and 6 invalid test cases\n    - 12 passing examples, 0 failing examples"
+        returncode, stdout = 0, "- 30 passing, 0 failing, and 6 invalid test cases\n- 12 passing examples, 0 failing"
     monkeypatch.setattr(stress.subprocess, "run", lambda *args, **options: Done)
     assert stress.run("properties") == (42, [], "examples of properties and contracts, at most 2,000 for each")
 
