@@ -22,6 +22,7 @@ from pathlib import Path
 import apiindex
 import axe
 import crossref
+import finish
 import mathml
 import pictures
 import pytest
@@ -93,6 +94,15 @@ class Links(HTMLParser):
             self.sources.append(attrs["src"])
         if tag == "link" and attrs.get("rel") in ("stylesheet", "preload", "icon"):
             self.sources.append(attrs["href"])
+
+
+def test_cells_keep_the_mark_by_which_the_theme_finds_their_folds():
+    "Without it each folded cell shows a second, empty line."
+    text = '<div class="cell tag_hide-input docutils container"><div class="cell_input docutils container">'
+    for pattern, short in finish.SHORTER:
+        text = pattern.sub(short, text)
+    assert text == '<div class="cell tag_hide-input docutils container"><div class="cell_input">'
+
 
 
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
