@@ -33,7 +33,7 @@ def test_the_script_and_the_chapter_define_the_same_pieces(dial):
     space = {"torch": torch, "assert_close": torch.testing.assert_close,
              "test_close": fastcore_test.test_close}
     for cell in chapter.lessons():
-        if cell.source.startswith(("n = 32\n", "def variances(")):
+        if "\nn = 32\n" in cell.source or "\ndef variances(" in cell.source:
             exec(cell.source, space)
     z = space["z"][:500]
     assert list(space["pieces"]) == list(dial.PIECES)

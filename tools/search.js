@@ -52,6 +52,7 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
     const share = wanted.filter((word) => plain.includes(word)).length / Math.max(plain.length, 1);
     score += 6 * covered * covered + 6 * (covered === 1 ? Math.min(share, 1) : 0);
     if (` ${words.join(" ")} `.includes(` ${phrase} `)) score += 4;
+    if (`${words.join(" ").replace(/^\d+ /, "")} `.startsWith(`${phrase} `)) score += 3;
     if (plain.join(" ") === phrase || words.join(" ") === phrase) score += 8;
     if (kind === "name" && title.toLowerCase() === typed) score += title === query.trim() ? 30 : 6;
     if (kind === "page" && covered === 1) score += 9;
