@@ -82,7 +82,7 @@ def kinetic():
 
 
 def pictures(height=85, width=160):
-    "Tiles of two photographs in three colours; the training part is the one of China."
+    "Tiles of two photographs in three colours: first China, then the flower."
     from sklearn.datasets import load_sample_images
 
     tiles = [
