@@ -48,11 +48,13 @@ def softmax_map(
     k: Tensor,                       # keys, (…, N', d)
     allowed: Tensor | None = None,   # bool, broadcasts to (…, N, N'): may this query see this key?
     scale: float | Tensor | None = None,  # factor of the scores, broadcasts to (…, N, N'); default 1/√d
+    bias: Tensor | None = None,      # added to the scaled scores, broadcasts to them
 ) -> Tensor:                         # map, (…, N, N'), in float32 or higher
-    "Row-stochastic map Softmax(q kᵀ · scale); a row that may see nothing is zero."
+    "Row-stochastic map Softmax(q kᵀ · scale + bias); a row that may see nothing is zero."
     q, k = (t.to(torch.promote_types(t.dtype, torch.float32)) for t in (q, k))
     with full_precision(q):
         scores = q @ k.mT * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = scores if bias is None else scores + bias
     if allowed is None:
         return scores.softmax(-1)
     some = allowed.any(-1, keepdim=True)
@@ -130,11 +132,12 @@ def kernel_map(
     q: Tensor,                       # features of the queries, (…, N, M), not negative
     k: Tensor,                       # features of the keys, (…, N', M), not negative
     allowed: Tensor | None = None,   # bool, broadcasts to (…, N, N')
+    factor: Tensor | None = None,    # of the weights, not negative, broadcasts to (…, N, N')
 ) -> Tensor:                         # map, (…, N, N')
     "Row-stochastic map with rows proportional to q kᵀ (HOT v1 eq. 10); a row without any weight is zero."
     check_features("kernel_map", q, k)
     with full_precision(q):
-        weights = q @ k.mT
+        weights = q @ k.mT if factor is None else q @ k.mT * factor
         if allowed is not None:
             weights = weights.masked_fill(~allowed, 0.0)
         return _over(weights, weights.sum(-1, keepdim=True))
@@ -385,12 +388,12 @@ def attend_cost(
                 moved=max(4, size) * (5 * rows + 2 * again + (5 + 10 * rounds) * sums))
 
 # %% ../nbs/attention_library.ipynb #fullwork00
-def _full_work(layer: nn.Module, sizes: tuple) -> Cost:
+def _full_work(layer: nn.Module, sizes: tuple, context: tuple | None = None) -> Cost:
     "Four matrices and one map, or its two thin factors."
-    n, size, points = prod(sizes), layer.to_v.weight.element_size(), prod(sizes[c] for c in layer.causal)
-    inner = attend_cost(n, n, layer.heads, layer.dim // layer.heads, layer.kernel, bool(layer.causal), points, size)
-    alive = 4 * n * layer.dim * size                          # queries, keys, values and the result
-    return projection_cost(n, [layer.to_q, layer.to_k, layer.to_v, layer.to_out]) + inner + Cost(peak=inner.peak + alive)
+    n, m, size, past = prod(sizes), prod(context or sizes), layer.to_v.weight.element_size(), [sizes[c] for c in layer.causal]
+    inner = attend_cost(n, m, layer.heads, layer.dim // layer.heads, layer.kernel, bool(past), prod(past), size)
+    inner += projection_cost(n, [layer.to_q, layer.to_out]) + projection_cost(m, [layer.to_k, layer.to_v])
+    return inner + Cost(peak=inner.peak + 2 * (n + m) * layer.dim * size)     # with queries, keys, values and the result
 
 # %% ../nbs/attention_library.ipynb #57200007
 def _full_steps(layer: nn.Module, x: Tensor, mask: Tensor | None, state: StreamState) -> tuple:
@@ -407,7 +410,7 @@ def _full_steps(layer: nn.Module, x: Tensor, mask: Tensor | None, state: StreamS
 # %% ../nbs/attention_library.ipynb #3972085d
 class FullAttention(AttentionLayer):
     "Scaled dot-product attention over all positions of a tensor at once (HOT v1 eq. 1–4, HOT v2 eq. 1–2)."
-    settings, work = "dim heads order causal qk_norm kernel rotary dropout bias", _full_work
+    settings, work, no_context = "dim heads order causal qk_norm kernel rotary dropout bias", _full_work, None
 
     def __init__(
         self,
@@ -421,8 +424,7 @@ class FullAttention(AttentionLayer):
         rotary: Callable | None = None,    # rotary(t, mode) on queries and keys
         dropout: float = 0.0,              # share of map entries that training drops
         bias: bool = True,                 # biases in the four projections?
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
     ):
         super().__init__()
         self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel)
@@ -432,14 +434,16 @@ class FullAttention(AttentionLayer):
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
         self.to_q, self.to_k, self.to_v, self.to_out = square_layers(4, dim, bias, **new)
 
-    def run(self, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
-        q, k, v = (t.flatten(2, -2) for t in (*queries_keys(self, x), split_heads(self.to_v(x), self.heads)))
-        dropout = self.dropout if self.training else 0.0
-        y, maps = attend(q, k, v, Allowed(x.shape[1:-1], mask, self.causal), self.kernel, dropout, return_maps)
+    def run(self, x: Tensor, mask: Tensor | None, return_maps: bool, *other) -> tuple:
+        (c, taking), dropout = other or (x, mask), self.dropout if self.training else 0.0
+        q, k, v = (t.flatten(2, -2) for t in (*queries_keys(self, x, context=c), split_heads(self.to_v(c), self.heads)))
+        allowed = Allowed(c.shape[1:-1], taking, self.causal, x.shape[1:-1], mask)
+        y, maps = attend(q, k, v, allowed, self.kernel, dropout, return_maps)
         return self.to_out(merge_heads(y).reshape(x.shape)), maps
 
     advance = _full_steps
 
-    def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        q, k = (t.flatten(2, -2) for t in queries_keys(self, x))
-        return attention_map(q, k, Allowed(x.shape[1:-1], mask, self.causal), self.kernel)
+    def joint(self, x: Tensor, mask: Tensor | None, *other) -> Tensor:
+        c, taking = other or (x, mask)
+        q, k = (t.flatten(2, -2) for t in queries_keys(self, x, context=c))
+        return attention_map(q, k, Allowed(c.shape[1:-1], taking, self.causal, x.shape[1:-1], mask), self.kernel)

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ACTIVATIONS', 'check_attention', 'check_sizes', 'merge_batch', 'restore_batch', 'split_heads', 'merge_heads',
            'rotate_modes', 'named', 'show_settings', 'Cost', 'projection_cost', 'check_stream', 'into_frames',
-           'out_of_frames', 'from_start', 'StreamLayer', 'AttentionLayer', 'head_norms', 'square_layers',
-           'scale_weights', 'queries_keys']
+           'out_of_frames', 'from_start', 'StreamLayer', 'check_same_sizes', 'cost_sizes', 'merge_inputs',
+           'AttentionLayer', 'head_norms', 'square_layers', 'scale_weights', 'queries_keys']
 
 # %% ../nbs/layer.ipynb #layimp0004
 from collections.abc import Callable, Sequence
@@ -71,35 +71,36 @@ def merge_batch(
     mask: Tensor | None, # bool, (*batch, n1, …, nk): True takes part
     order: int,          # number k of positional modes
     dim: int,            # size of the feature mode
+    what: str = "x",     # what it is called in messages: x or context
 ) -> tuple:              # x as (B, n1, …, nk, dim) and mask as (B, n1, …, nk)
     "Check the shapes, merge the batch axes, put zeros where the mask says no."
     modes = ", ".join(f"n{m + 1}" for m in range(order))
     if x.ndim < order + 1 or x.shape[-1] != dim:
-        raise ValueError(f"{name}: x must be (*batch, {modes}, {dim}) with {order} modes and {dim} features, "
+        raise ValueError(f"{name}: {what} must be (*batch, {modes}, {dim}) with {order} modes and {dim} features, "
                          f"but is {tuple(x.shape)}; change order or dim, or move the features to the end")
     batch, sizes = x.shape[:-order - 1], x.shape[-order - 1:-1]
     x = x.reshape(prod(batch), *sizes, dim)
     if mask is None:
         return x, None
-    mask = _merged_mask(name, mask, batch, sizes)
+    mask = _merged_mask(name, mask, batch, sizes, what)
     return x.masked_fill(~mask[..., None], 0.0), mask
 
 
-def _merged_mask(name: str, mask: Tensor, batch: Sequence[int], sizes: Sequence[int]) -> Tensor:
+def _merged_mask(name: str, mask: Tensor, batch: Sequence[int], sizes: Sequence[int], what: str) -> Tensor:
     "A mask as (B, n1, …, nk), checked."
-    k = len(sizes)
+    k, own = len(sizes), "mask" if what == "x" else "context_mask"
     if mask.dtype != torch.bool:
-        raise ValueError(f"{name}: mask must be bool, True where a position takes part, but is "
-                         f"{mask.dtype}; write mask.bool()")
+        raise ValueError(f"{name}: {own} must be bool, True where a position takes part, but is "
+                         f"{mask.dtype}; write {own}.bool()")
     for m in range(k):
         if mask.ndim < k or mask.shape[m - k] != sizes[m]:
-            raise ValueError(f"{name}: mode {m} of x has size {sizes[m]}, so mask must be "
+            raise ValueError(f"{name}: mode {m} of {what} has size {sizes[m]}, so {own} must be "
                              f"(*batch, {', '.join(map(str, sizes))}), but is {tuple(mask.shape)}")
     try:
         return mask.expand(*batch, *sizes).reshape(prod(batch), *sizes)
     except RuntimeError:
-        raise ValueError(f"{name}: mask {tuple(mask.shape)} does not broadcast to the batch {tuple(batch)} "
-                         "of x; give it the batch axes of x, or none") from None
+        raise ValueError(f"{name}: {own} {tuple(mask.shape)} does not broadcast to the batch {tuple(batch)} "
+                         f"of {what}; give it the batch axes of {what}, or none") from None
 
 # %% ../nbs/layer.ipynb #headscode
 def restore_batch(
@@ -186,10 +187,14 @@ def projection_cost(
 
 # %% ../nbs/layer.ipynb #57100002
 def check_stream(
-    layer: nn.Module,   # with `causal`, perhaps `dropout`
+    layer: nn.Module,   # with `causal`, perhaps `dropout` and `by_mode`
+    context: Tensor | None = None,   # what somebody gave as context
 ) -> None:
     "Raise unless a layer can be stepped as it is set now."
-    name, dropout = type(layer).__name__, getattr(layer, "dropout", 0.0)
+    name, options = type(layer).__name__, getattr(layer, "by_mode", {}).values()
+    dropout = max(getattr(layer, "dropout", 0.0), *(own.get("dropout") or 0.0 for own in options), 0.0)
+    if context is not None:
+        raise ValueError(f"{name}: steps take no context; call the layer on all frames, layer(x, mask, context=context)")
     if len(layer.causal) != 1:
         raise ValueError(f"{name}: a stream runs along one causal mode, but causal is {tuple(layer.causal)}; make the layer with "
                          "causal=(m,) for the mode that is time")
@@ -245,10 +250,12 @@ class StreamLayer(nn.Module):
         x: Tensor,                          # (*batch, n1, …, nk, dim): frames that come next, along the causal mode
         state: StreamState | None = None,   # of the frames before; None: there are none
         mask: Tensor | None = None,         # bool, (*batch, n1, …, nk): True takes part
+        *,
+        context: Tensor | None = None,      # refused: a stream attends to its own frames
     ) -> tuple:                             # like x; and the state behind these frames
         "Several frames of a stream: the same numbers as from `forward` on all frames so far."
         shape, name, state = x.shape, type(self).__name__, StreamState() if state is None else state
-        check_stream(self)
+        check_stream(self, context)
         x, mask = merge_batch(name, x, _stream_mask(name, x, mask, state), self.order, self.dim)
         frame = tuple(n for axis, n in enumerate(x.shape[:-1]) if axis != self.causal[0] + 1)
         if state.seen and state.frame != frame:
@@ -257,9 +264,9 @@ class StreamLayer(nn.Module):
         y, state = self.advance(x, mask, replace(state, frame=frame, masked=mask is not None))
         return y.reshape(shape), replace(state, seen=state.seen + x.shape[self.causal[0] + 1])
 
-    def step(self, frame: Tensor, state: StreamState | None = None, mask: Tensor | None = None) -> tuple:
+    def step(self, frame: Tensor, state: StreamState | None = None, mask: Tensor | None = None, *, context=None) -> tuple:
         "One frame, (*batch, sizes of the other modes, dim), and its mask; like it, and the state behind it."
-        check_stream(self)
+        check_stream(self, context)
         c = self.causal[0] - self.order                             # where the causal mode stands, from the end
         mask = None if mask is None else mask.unsqueeze(c)
         y, state = self.steps(frame.unsqueeze(c - 1), state, mask)
@@ -269,10 +276,68 @@ class StreamLayer(nn.Module):
         "`run` for the frames that come next; a subclass that can be stepped defines it."
         raise NotImplementedError(f"{type(self).__name__}: this layer cannot be stepped; call it on all frames")
 
+# %% ../nbs/layer.ipynb #27100002
+def check_same_sizes(
+    name: str,                     # of the layer, for messages
+    why: str,                      # what needs the same sizes
+    modes: Sequence[int],          # along which modes
+    sizes: Sequence[int],          # (n1, …, nk) of x
+    context_sizes: Sequence[int],  # (m1, …, mk) of the context
+    out: str,                      # the way out
+) -> None:
+    "Raise unless x and context have the same sizes along these modes."
+    bad = [m for m in modes if sizes[m] != context_sizes[m]]
+    if bad:
+        found = ", ".join(f"mode {m} has size {sizes[m]} in x and {context_sizes[m]} in the context" for m in bad)
+        raise ValueError(f"{name}: {why}, but {found}; {out}")
+
+
+def cost_sizes(
+    layer: nn.Module,                      # an AttentionLayer
+    sizes: Sequence[int],                  # (n1, …, nk)
+    context_sizes: Sequence[int] | None,   # (m1, …, mk)
+) -> tuple:                                # both, or the first alone
+    "Sizes that fit a layer, checked."
+    check_sizes(type(layer).__name__, sizes, layer.order)
+    if context_sizes is None:
+        return (tuple(sizes),)
+    check_sizes(f"{type(layer).__name__}, of the context", context_sizes, layer.order)
+    if layer.no_context is not None:
+        raise ValueError(f"{type(layer).__name__}: takes no context, since {layer.no_context}; leave context_sizes out")
+    layer.check_grids(sizes, context_sizes)
+    return tuple(sizes), tuple(context_sizes)
+
+# %% ../nbs/layer.ipynb #27100003
+def merge_inputs(
+    layer: nn.Module,              # an AttentionLayer
+    x: Tensor,                     # (*batch, n1, …, nk, dim)
+    mask: Tensor | None,           # bool, (*batch, n1, …, nk)
+    context: Tensor | None,        # (*batch, m1, …, mk, dim)
+    context_mask: Tensor | None,   # bool, (*batch, m1, …, mk)
+) -> tuple:                        # x and mask as from `merge_batch`; with a context that and its mask too
+    "What `run` of a layer gets."
+    name, k = type(layer).__name__, layer.order
+    if context is None:
+        if context_mask is not None:
+            raise ValueError(f"{name}: there is a context_mask, but no context; give both, or mask for the positions of x")
+        return merge_batch(name, x, mask, k, layer.dim)
+    if layer.no_context is not None:
+        raise ValueError(f"{name}: takes no context, since {layer.no_context}; choose KroneckerAttention, FullAttention, "
+                         "AxialAttention or MultiscaleAttention")
+    found = *merge_batch(name, x, mask, k, layer.dim), *merge_batch(name, context, context_mask, k, layer.dim, "context")
+    batch, other = x.shape[:-k - 1], context.shape[:-k - 1]
+    if batch != other:
+        raise ValueError(f"{name}: x has the batch {tuple(batch)} and the context {tuple(other)}; expand the smaller one, as "
+                         f"context.expand(*x.shape[:{-k - 1}], *context.shape[{-k - 1}:])")
+    layer.check_grids(found[0].shape[1:-1], found[2].shape[1:-1])
+    return found
+
 # %% ../nbs/layer.ipynb #protocol0
 class AttentionLayer(StreamLayer):
     "The call that all attentions share. A subclass has `dim`, `order` and `settings`, and defines `run`, `joint`, `work`."
+    # If it takes a context, these three get the context and its mask, or its sizes, as further arguments.
     settings = "dim heads order causal"     # what the repr shows
+    no_context = "it attends within one grid"    # why a context is refused; None: it is not
 
     def extra_repr(self) -> str:
         return show_settings(self, self.settings)
@@ -282,30 +347,39 @@ class AttentionLayer(StreamLayer):
         x: Tensor,                   # (*batch, n1, …, nk, dim)
         mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
         return_maps: bool = False,   # return the list of maps too?
+        *,
+        context: Tensor | None = None,       # (*batch, m1, …, mk, dim): keys and values come from here; None: from x
+        context_mask: Tensor | None = None,  # bool, (*batch, m1, …, mk): True takes part; None: all
     ) -> Tensor | tuple:             # like x; or that and the maps
-        "Attend."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        y, maps = self.run(x, mask, return_maps)
-        y = y.reshape(shape)
-        return (y, [restore_batch(S, shape, self.order) for S in maps]) if return_maps else y
+        "Attend: each position of x to the positions of x, or of the context."
+        shape, (x, mask, *other) = x.shape, merge_inputs(self, x, mask, context, context_mask)
+        y, maps = self.run(x, mask, return_maps, *other)
+        return (y.reshape(shape), [restore_batch(S, shape, self.order) for S in maps]) if return_maps else y.reshape(shape)
 
-    def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
+    def maps(self, x: Tensor, mask: Tensor | None = None, *, context=None, context_mask=None) -> list:
         "The maps that `forward` applies, each (*batch, heads, …)."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        return [restore_batch(S, shape, self.order) for S in self.run(x, mask, True)[1]]
+        shape, (x, mask, *other) = x.shape, merge_inputs(self, x, mask, context, context_mask)
+        return [restore_batch(S, shape, self.order) for S in self.run(x, mask, True, *other)[1]]
 
-    def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        "The joint map, (*batch, heads, n, n): for small inputs."
-        shape, (x, mask) = x.shape, merge_batch(type(self).__name__, x, mask, self.order, self.dim)
-        return restore_batch(self.joint(x, mask), shape, self.order)
+    def dense_map(self, x: Tensor, mask: Tensor | None = None, *, context=None, context_mask=None) -> Tensor:
+        "The joint map, (*batch, heads, n, n), or (*batch, heads, n, m) with a context: for small inputs."
+        shape, (x, mask, *other) = x.shape, merge_inputs(self, x, mask, context, context_mask)
+        return restore_batch(self.joint(x, mask, *other), shape, self.order)
+
+    def check_grids(self, sizes: Sequence[int], context_sizes: Sequence[int]) -> None:
+        "Raise unless positions on a grid of these sizes can ask a context of those."
+        check_same_sizes(type(self).__name__, "along a causal mode both grids share one time", self.causal, sizes, context_sizes,
+                         "give as many positions there, or leave the mode out of causal")
+        check_same_sizes(type(self).__name__, "what by_mode gives to a mode belongs to places of one grid", getattr(self, "by_mode", ()),
+                         sizes, context_sizes, "give as many positions there, or leave the mode out of by_mode")
 
     def cost(
         self,
         sizes: Sequence[int],  # (n1, …, nk)
+        context_sizes: Sequence[int] | None = None,  # (m1, …, mk) of a context
     ) -> Cost:
         "Cost of one sample of these sizes."
-        check_sizes(type(self).__name__, sizes, self.order)
-        return self.work(tuple(sizes)) + Cost(parameters=sum(p.numel() for p in self.parameters()))
+        return self.work(*cost_sizes(self, sizes, context_sizes)) + Cost(parameters=sum(p.numel() for p in self.parameters()))
 
 # %% ../nbs/layer.ipynb #qkcode000
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlinearities by name
@@ -342,9 +416,10 @@ def queries_keys(
     layer: nn.Module,  # with to_q, to_k, norm_q, norm_k, heads and rotary
     x: Tensor,         # (B, n1, …, nk, dim)
     start: int = 0,    # first position along the causal mode
-) -> list:             # queries and keys, each (B, heads, n1, …, nk, dim / heads)
+    context: Tensor | None = None,   # (B, m1, …, mk, dim), where the keys come from; default: x
+) -> list:             # queries and keys, each (B, heads, n1, …, nk, dim / heads), of their own grids
     "Project, cut into heads, normalize, turn."
-    both = ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k))
+    both = ((layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, x if context is None else context))
     rotary = from_start(layer.rotary, layer.causal[0], start) if start else layer.rotary
-    return [rotate_modes(norm(split_heads(project(x), layer.heads)), rotary, range(x.ndim - 2))
-            for project, norm in both]
+    return [rotate_modes(norm(split_heads(project(t), layer.heads)), rotary, range(x.ndim - 2))
+            for project, norm, t in both]

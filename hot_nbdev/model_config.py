@@ -42,7 +42,7 @@ def _fixed(owner: str, name: str, value, depth: int = 0):
     if isinstance(value, list | tuple):
         return tuple(_fixed(owner, name, v, depth + 1) for v in value)
     if isinstance(value, dict):
-        return _Fixed({k: _fixed(owner, name, v, depth + 1) for k, v in value.items()})
+        return _Fixed({str(k): _fixed(owner, name, v, depth + 1) for k, v in value.items()})
     return value
 
 

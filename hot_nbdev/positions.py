@@ -48,30 +48,32 @@ def _resize(
     table: Tensor,  # (…, n, …), floating
     axis: int,      # axis to interpolate
     size: int,      # its new size
-) -> Tensor:        # (…, size, …)
+    part: tuple | None = None,  # (first, how many) of the new rows; default: all
+) -> Tensor:        # (…, size, …), or only these rows
     "Linear interpolation along one axis; the ends keep their places."
     n = table.shape[axis]
     i = torch.arange(size, device=table.device, dtype=torch.float32)
     step = torch.full_like(i[-1:], n - 1) / i[-1:].clamp(min=1)     # exactly 1 at the own size
+    i = i if part is None else i.narrow(0, *part)
     at = (i * step).clamp(max=n - 1)
     low = at.floor().long().clamp(max=max(n - 2, 0))
     high = (low + 1).clamp(max=n - 1)
-    shape = [size if a == axis else 1 for a in range(table.ndim)]
+    shape = [at.shape[0] if a == axis else 1 for a in range(table.ndim)]
     weight = (at - low).to(table.dtype).reshape(shape)
     return torch.lerp(table.index_select(axis, low), table.index_select(axis, high), weight)
 
 
-def _resize_grid(grid: Tensor, modes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+def _resize_grid(grid: Tensor, modes: Sequence[int], sizes: Sequence[int], parts: dict) -> Tensor:
     "One table over a grid, interpolated along each of its modes."
     for m in modes:
-        grid = _resize(grid, m, sizes[m])
+        grid = _resize(grid, m, sizes[m], parts.get(m))
     return grid
 
 
-def _sum_of_tables(tables: Sequence[Tensor], modes: Sequence[int], sizes: Sequence[int]) -> Tensor:
+def _sum_of_tables(tables: Sequence[Tensor], modes: Sequence[int], sizes: Sequence[int], parts: dict) -> Tensor:
     "One table for each mode, interpolated and added up over the grid."
-    k, parts = len(sizes), [_resize(table, 0, sizes[m]) for m, table in zip(modes, tables)]
-    return sum(part.reshape(-1, *[1] * (k - m - 1), part.shape[-1]) for m, part in zip(modes, parts))
+    k, found = len(sizes), [_resize(table, 0, sizes[m], parts.get(m)) for m, table in zip(modes, tables)]
+    return sum(t.reshape(-1, *[1] * (k - m - 1), t.shape[-1]) for m, t in zip(modes, found))
 
 
 def _table_shapes(sizes: Sequence[int], modes: Sequence[int], dim: int, full: bool) -> list:
@@ -110,12 +112,13 @@ class LearnedPositions(nn.Module):
     def table(
         self,
         sizes: Sequence[int] | None = None,  # (n_1, …, n_k); default: the own sizes
+        parts: dict | None = None,           # mode -> (first, how many) of its positions, where not all are wanted
     ) -> Tensor:                             # (n_1, …, n_k, d), with size 1 at modes that have no positions
         "The sum of the tables, interpolated to `sizes`."
         sizes = self.sizes if sizes is None else sizes
         _check_sizes("LearnedPositions", sizes, len(self.sizes))
-        return (_resize_grid(self.tables[0], self.modes, sizes) if self.full else
-                _sum_of_tables(self.tables, self.modes, sizes))
+        return (_resize_grid(self.tables[0], self.modes, sizes, parts or {}) if self.full else
+                _sum_of_tables(self.tables, self.modes, sizes, parts or {}))
 
     def forward(
         self,

@@ -72,6 +72,14 @@ register_feed_forward("swiglu", partial(FeedForward, kind="swiglu"))
 register_feed_forward("none", _no_feed_forward)
 register_feed_forward("ndlinear", "hot_nbdev.replacing:NdFeedForward")
 
+# %% ../nbs/transformer_library.ipynb #27500003
+def _normed(norm: nn.Module | None, context: Tensor | None = None, **more) -> dict:
+    "A block's context behind its norm, with its mask; nothing where there is none."
+    if (context is None) != (norm is None):
+        raise ValueError("Block: it was made without context=True, but there is a context; make it with context=True" if norm is None
+                         else "Block: it was made with context=True, but there is no context; give one, or make it without")
+    return more if norm is None else {"context": norm(context), **more}
+
 # %% ../nbs/transformer_library.ipynb #a308551d
 class Block(nn.Module):
     "Pre-norm Transformer block around any attention and any feed-forward network."
@@ -81,6 +89,7 @@ class Block(nn.Module):
         ff: nn.Module | None,   # on each token alone; None leaves this half out
         dropout: float = 0.0,   # on what both add
         *,
+        context: bool = False,  # does the attention ask a context, which gets a norm of its own?
         device=None,
         dtype=None,
     ):
@@ -91,14 +100,17 @@ class Block(nn.Module):
             self.norm1 = nn.Identity()
         if ff is None:
             self.norm2 = None
+        if context:
+            self.norm_context = nn.LayerNorm(attention.dim, device=device, dtype=dtype)
 
     def forward(
         self,
         x: Tensor,                   # (*batch, n1, …, nk, dim)
         mask: Tensor | None = None,  # bool, (*batch, n1, …, nk)
         return_maps: bool = False,   # return the maps of the attention too?
+        **context,                   # context=…, context_mask=…, as the attention takes them
     ) -> Tensor | tuple:             # like x; or that and the maps
-        found = self.attention(self.norm1(x), mask, return_maps)
+        found = self.attention(self.norm1(x), mask, return_maps, **_normed(getattr(self, "norm_context", None), **context))
         y, maps = found if return_maps else (found, None)
         x = self.rest(x, y)
         return (x, maps) if return_maps else x

@@ -7,7 +7,7 @@ __all__ = ['valid_in_windows', 'pool_windows', 'spread_windows', 'check_stride']
 
 # %% ../nbs/windows.ipynb #58000004
 from collections.abc import Sequence
-from math import ceil, prod
+from math import prod
 
 import torch
 from torch import Tensor
@@ -56,7 +56,7 @@ def spread_windows(
     "What was found for a window goes to each of its positions."
     if prod(stride) == 1:
         return t
-    t = t.unflatten(2, [ceil(n / s) for n, s in zip(sizes, stride)]).unsqueeze(-2)
+    t = t.unflatten(2, [-(-n // s) for n, s in zip(sizes, stride)]).unsqueeze(-2)
     t = unpatchify(t.expand(*t.shape[:-2], prod(stride), t.shape[-1]), stride)
     for m, n in enumerate(sizes):
         t = t.narrow(2 + m, 0, n)

@@ -1,6 +1,7 @@
 """The layers that the contracts run over: all of them test_contracts.py, attention also its own.
 
-A layer joins by one line in ATTENTION or LINEAR: name, constructor, number of modes, slow loop of slow.py.
+A layer joins by one line in ATTENTION, GRIDS (queries on another grid) or LINEAR: name, constructor, number of modes,
+slow loop of slow.py.
 The constructor takes (dim, heads, **options) or (in_features, out_features, **options).
 """
 from dataclasses import dataclass
@@ -45,6 +46,16 @@ def random_mask(*shape, seed=2):
 
 def draw_sizes(data, count, most=3):
     return tuple(data.draw(st.lists(st.integers(1, most), min_size=count, max_size=count)))
+
+
+def stepped(layer, x, mask, c, cuts):
+    "The results of all steps, put together, and the last state."
+    found, state, axis = [], None, c - layer.order - 1
+    for i, part in enumerate(x.split(cuts, axis)):
+        own = None if mask is None else mask.split(cuts, axis + 1)[i]
+        y, state = layer.steps(part, state, own)
+        found.append(y)
+    return torch.cat(found, axis), state
 
 
 class SquarePlus(torch.nn.Module):
@@ -93,12 +104,12 @@ class Attention(Case):
     output: object = None   # output(layer, x, mask) of a sample, where the joint map alone does not give it
 
     def layer(self, dtype=F64, device="cpu", seed=0, sizes=None, **options):
-        "Norms and the weights of windows all start alike: here they do not."
+        "Norms, weights of windows and tables of biases all start alike: here they do not."
         torch.manual_seed(seed)
         layer = self.make(DIM, HEADS, dtype=dtype, device=device, **options).eval()
         with torch.no_grad():
             for name, p in layer.named_parameters():
-                if "norm" in name or "pool" in name:
+                if "norm" in name or "pool" in name or "table" in name:
                     p += 0.3 * torch.randn_like(p)
         return layer
 
@@ -129,6 +140,66 @@ class Attention(Case):
         y = y.reshape(x.shape)
         return [(layer(x, mask), y), (layer(x, mask, return_maps=True)[0], y),
                 (layer.dense_map(x, mask).reshape(S.shape), S)]
+
+
+class OnOwnGrid(torch.nn.Module):
+    """A layer as one of `x` alone, for the contracts of all layers: its context is made of x, on a grid of its own.
+
+    Modes in `same` keep their size, in reverse where nothing is causal; others get one position more, and the features
+    are reversed.
+    """
+    def __init__(self, layer, same):
+        super().__init__()
+        self.layer, self.same = layer, same
+
+    def pick(self, t, features):
+        "Entries of t, (*batch, n1, …, nk, …), for the positions of the context."
+        for m in range(self.layer.order):
+            axis = m - self.layer.order - features
+            n = t.shape[axis]
+            if m not in self.same:
+                t = t.index_select(axis, torch.tensor([(2 * j + 1) % n for j in range(n + 1)], device=t.device))
+            elif m not in self.layer.causal:
+                t = t.flip(axis)
+        return t
+
+    def forward(self, x, mask=None):
+        more = None if mask is None else self.pick(mask, 0)
+        return self.layer(x, mask, context=self.pick(x, 1).flip(-1), context_mask=more)
+
+
+@dataclass
+class Grids(Attention):
+    "Queries on another grid: a layer that takes a context, asked one that has the sizes of x along `same` modes."
+    same: tuple = ()
+
+    def plain(self, **options):
+        return super().layer(**options)
+
+    def layer(self, *args, **options):
+        return OnOwnGrid(super().layer(*args, **options), self.same)
+
+    def context_sizes(self, data, sizes):
+        found = draw_sizes(data, self.order, 4)
+        return tuple(n if m in self.same else other for m, (n, other) in enumerate(zip(sizes, found, strict=True)))
+
+    def answers(self, layer, x, mask=None):
+        "As with a layer that asks itself, but the values are those of the context."
+        masks = torch.ones(x.shape[-self.order - 1:-1], dtype=torch.bool) if mask is None else mask
+        found = self.crossed(layer.layer, x, masks, layer.pick(x, 1).flip(-1), layer.pick(masks, 0))
+        return [(layer(x, mask), found[0][1]), *found]
+
+    def crossed(self, layer, x, mask, c, c_mask):
+        "What a layer says and what the slow loop says of x, context and both masks: results and joint maps."
+        flat, there = (t.reshape(-1, *t.shape[-self.order - 1:]) for t in (x, c))
+        masks, others = (t.expand(*own.shape[:-1]).reshape(-1, *own.shape[-self.order - 1:-1])
+                         for t, own in ((mask, x), (c_mask, c)))
+        S = torch.stack([self.slow(layer, *each) for each in zip(flat, masks, there, others, strict=True)])
+        v = layer.to_v(there).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+        y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
+        more = dict(context=c, context_mask=c_mask)
+        return [(layer(x, mask, **more), y), (layer(x, mask, return_maps=True, **more)[0], y),
+                (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
 
 
 @dataclass
@@ -187,6 +258,25 @@ ATTENTION = [
     Attention("causal kernel", partial(K, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2,
               slow_kronecker, True),
     Attention("one mode", partial(K, order=1, causal=(0,)), 1, slow_kronecker),
+    Attention("near product", partial(K, order=3, by_mode={
+        0: dict(window=1, bias="alibi"), -1: dict(window=1, dilation=2, bias="learned", reach=1)}), 3, slow_kronecker),
+    Attention("near causal sum", partial(K, order=2, causal=(0,), combine="sum", rotary=turn, by_mode={
+        0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}), 2, slow_kronecker),
+    Attention("near hot2, two causal modes", partial(K.hot2, order=3, causal=(0, 2), qk_norm=True, by_mode={
+        0: dict(window=0), 1: dict(bias="learned", reach=1), 2: dict(window=1, dilation=2, bias="alibi")}), 3,
+              slow_kronecker, True),
+    Attention("near causal kernel", partial(K, order=2, causal=(1,), kernel=plus, pool="rsqrt", by_mode={
+        0: dict(bias="learned", reach=1), 1: dict(window=1, bias="alibi")}), 2, slow_kronecker),
+    Attention("near short kernel", partial(K, order=3, kernel=short, by_mode={0: dict(window=1)}), 3, slow_kronecker,
+              True),
+    Attention("near axial", partial(Axial, order=3, groups=[0, (1, 2), 2], by_mode={
+        0: dict(window=1), -1: dict(window=1, dilation=2, bias="learned", reach=2)}), 3, slow_axial),
+    Attention("near axial causal", partial(Axial, order=2, causal=(0,), qk_norm=True, rotary=turn, by_mode={
+        0: dict(window=1, bias="alibi"), 1: dict(bias="learned", reach=1)}), 2, slow_axial),
+    Attention("near axial kernel", partial(Axial, order=2, kernel=plus, causal=(1,), by_mode={
+        0: dict(bias="alibi"), 1: dict(window=1, bias="learned", reach=1)}), 2, slow_axial, True),
+    Attention("near divided", partial(Divided, order=3, by_mode={0: dict(window=1, bias="alibi")}), 3, slow_divided,
+              True, output=slow_divided_output),
     Attention("axial", partial(Axial, order=3), 3, slow_axial),
     Attention("axial causal", partial(Axial, order=2, causal=(0,), qk_norm=True, rotary=turn), 2, slow_axial),
     Attention("axial kernel", partial(Axial, order=2, kernel=plus, causal=(1,)), 2, slow_axial, True),
@@ -212,6 +302,32 @@ ATTENTION = [
               slow_multiscale, True),
     Attention("no attention", partial(NoAttention, order=2), 2, slow_none),
 ]
+GRIDS = [
+    Grids("other grid, full", partial(FullAttention, order=2, rotary=turn, qk_norm=True), 2, slow_full),
+    Grids("other grid, full-linear causal", partial(FullAttention, order=3, kernel=plus, causal=(1,)), 3, slow_full,
+          True, same=(1,)),
+    Grids("other grid, product", partial(K, order=2), 2, slow_kronecker),
+    Grids("other grid, hot2 product", partial(K.hot2, order=3, rotary=turn), 3, slow_kronecker, True),
+    Grids("other grid, rsqrt, temperature", partial(K, order=2, pool="rsqrt", temperature=True, qk_act="silu"), 2,
+          slow_kronecker, True),
+    Grids("other grid, causal", partial(K, order=3, causal=(0,), temperature=True, pool="sum"), 3, slow_kronecker,
+          same=(0,)),
+    Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False, qk_norm=True), 3,
+          slow_kronecker, True, same=(0, 2)),
+    Grids("other grid, sum", partial(K, order=2, combine="sum"), 2, slow_kronecker, same=(0, 1)),
+    Grids("other grid, sum of one", partial(K, order=1, combine="sum", bias=False), 1, slow_kronecker, True),
+    Grids("other grid, kernel", partial(K, order=2, kernel=plus), 2, slow_kronecker, True),
+    Grids("other grid, short kernel", partial(K.hot1, order=2, kernel=short), 2, slow_kronecker),
+    Grids("other grid, short kernel, sum", partial(K, order=2, kernel=short, combine="sum", causal=(0,)), 2,
+          slow_kronecker, True, same=(0, 1)),
+    Grids("other grid, temporal", partial(Axial, order=2, groups=[0], rotary=turn), 2, slow_axial, same=(1,)),
+    Grids("other grid, axial", partial(Axial, order=3, groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)), 3,
+          slow_axial, True, same=(0, 1, 2)),
+    Grids("other grid, multiscale", partial(Multi, order=2, stride=(1, 2), query_stride=(2, 1), windows="learned"), 2,
+          slow_multiscale),
+    Grids("other grid, multiscale causal", partial(Multi, order=3, causal=(1,), stride=(2, 1, 3), kernel=plus), 3,
+          slow_multiscale, True, same=(1,)),
+]
 LINEAR = [
     Linear("linear one mode", NdLinear, 1, slow_nd_linear),
     Linear("linear two modes", NdLinear, 2, slow_nd_linear),
@@ -228,4 +344,4 @@ LINEAR = [
     Linear("linear plain", partial(NdLinear, plan="plain"), 3, slow_nd_linear, True),
     Linear("linear no bias, order", partial(NdLinear, bias=False, sequence=(1, 0)), 2, slow_nd_linear),
 ]
-LAYERS = ATTENTION + LINEAR
+LAYERS = ATTENTION + GRIDS + LINEAR

@@ -59,7 +59,7 @@ def test_the_share_is_that_of_the_definition(combine):
     layer.double()
     share = slow_share(layer, torch.float32)
     assert share == floor_share(torch.float32, 2, combine) == 2 ** -23
-    want, without = (slow_kronecker(layer, x.double(), mask, s) for s in (share, 1e-30))
+    want, without = (slow_kronecker(layer, x.double(), mask, share=s) for s in (share, 1e-30))
     assert_close(found.double(), want, rtol=0, atol=5e-3)
     assert combine == "sum" or (want - without).abs().max() > 0.05
 

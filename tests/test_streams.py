@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 import torch
-from layers import DIM, HEADS, random_mask, tensor
+from layers import DIM, HEADS, random_mask, stepped, tensor
 from torch import testing
 
 from hot_nbdev.attention import FullAttention
@@ -34,16 +34,6 @@ def make(kind, sizes, c, kernel=None, **options):
     if kind is MultiscaleAttention:
         options["stride"] = tuple(1 if m == c else 2 for m in range(len(sizes)))
     return kind(DIM, HEADS, len(sizes), causal=(c,), **options).double().eval()
-
-
-def stepped(layer, x, mask, c, cuts):
-    "The results of all steps, put together, and the last state."
-    found, state, axis = [], None, c - layer.order - 1
-    for i, part in enumerate(x.split(cuts, axis)):
-        own = None if mask is None else mask.split(cuts, axis + 1)[i]
-        y, state = layer.steps(part, state, own)
-        found.append(y)
-    return torch.cat(found, axis), state
 
 
 @pytest.mark.parametrize("masked", [False, True])

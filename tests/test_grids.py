@@ -1,0 +1,347 @@
+"""Queries on another grid: contexts, masks on both sides, sizes that must agree, costs."""
+import itertools
+import random
+from functools import partial
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from layers import DIM, F64, GRIDS, HEADS, SquarePlus, draw_sizes, each, random_mask, tensor
+from often import examples
+from torch.testing import assert_close
+
+from hot_nbdev.attention import FullAttention
+from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
+from hot_nbdev.cost import count, peak_memory
+from hot_nbdev.fields import AxialTokenAttention
+from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.positions import Rotary
+from hot_nbdev.transformer import Block, FeedForward
+
+grids = each(GRIDS)
+NAN, INF = float("nan"), float("inf")
+
+
+def draw(case, data):
+    "A layer, x, its mask, a context of other sizes, its mask; a mask may be None."
+    sizes, batch = draw_sizes(data, case.order), data.draw(st.sampled_from([(), (2,), (2, 1)]))
+    there = case.context_sizes(data, sizes)
+    x, c = (case.input(*batch, sizes=each, seed=data.draw(st.integers(0, 99))) for each in (sizes, there))
+    masks = [data.draw(st.sampled_from([None, random_mask(*batch, *each, seed=len(each)), random_mask(*each, seed=5),
+                                        torch.zeros(each, dtype=torch.bool)])) for each in (sizes, there)]
+    return case.plain(), x, masks[0], c, masks[1]
+
+
+def everywhere(mask, t, order):
+    return torch.ones(t.shape[-order - 1:-1], dtype=torch.bool) if mask is None else mask
+
+
+@grids
+@examples(12)
+@given(data=st.data())
+def test_contexts_agree_with_the_slow_loop(case, data):
+    "With masks of their own on both sides, or on one; of both, nothing may be left."
+    with torch.no_grad():
+        layer, x, mask, c, c_mask = draw(case, data)
+        want = case.crossed(layer, x, everywhere(mask, x, case.order), c, everywhere(c_mask, c, case.order))
+        assert_close(layer(x, mask, context=c, context_mask=c_mask), want[0][1], rtol=0, atol=1e-10)
+        for got, wanted in want:
+            assert_close(got, wanted, rtol=0, atol=1e-10)
+
+
+@grids
+@examples(8)
+@given(data=st.data())
+def test_rows_sum_to_one_over_valid_keys(case, data):
+    "Where a query takes part and sees a valid key at all; other rows are zero, and so are columns of other keys."
+    layer, x, mask, c, c_mask = draw(case, data)
+    T = layer.dense_map(x, mask, context=c, context_mask=c_mask)
+    mask, c_mask = everywhere(mask, x, case.order), everywhere(c_mask, c, case.order)
+    asking, taking = (t.expand(own.shape[:-1]).flatten(own.ndim - 1 - case.order)
+                      for t, own in ((mask, x), (c_mask, c)))
+    assert (T >= 0).all() and not T.masked_select(~taking[..., None, None, :].expand(T.shape)).any()
+    total = T.sum(-1)
+    sees = total > 0
+    assert_close(total, sees.to(T), rtol=0, atol=1e-12)
+    assert not sees.masked_select(~asking.unsqueeze(-2).expand(sees.shape)).any()
+    if not layer.causal and case.name not in ("other grid, sum", "other grid, temporal"):   # all keys are in reach
+        assert torch.equal(sees, (asking & taking.any(-1, keepdim=True)).unsqueeze(-2).expand(sees.shape))
+    for a, b in zip(layer(x, mask, True, context=c, context_mask=c_mask)[1],
+                    layer.maps(x, mask, context=c, context_mask=c_mask), strict=True):
+        assert torch.equal(a, b)
+
+
+@grids
+@examples(8)
+@given(data=st.data())
+def test_what_is_masked_has_no_say(case, data):
+    "Not by a bit, whatever stands there, in x or in the context; and gradients are finite."
+    layer, x, mask, c, c_mask = draw(case, data)
+    mask, c_mask = everywhere(mask, x, case.order), everywhere(c_mask, c, case.order)
+    junk = data.draw(st.sampled_from([NAN, INF, -1e30]))
+    others = [t.masked_fill(~own[..., None], junk) for t, own in ((x, mask), (c, c_mask))]
+    y = layer(x, mask, context=c, context_mask=c_mask)
+    assert torch.equal(y, layer(others[0], mask, context=others[1], context_mask=c_mask))
+    assert torch.equal(layer.dense_map(x, mask, context=c, context_mask=c_mask),
+                       layer.dense_map(others[0], mask, context=others[1], context_mask=c_mask))
+    nothing = layer.to_out(torch.zeros(DIM, dtype=F64))
+    padded = y.masked_select(~mask[..., None].expand(y.shape)).reshape(-1, DIM)
+    assert torch.equal(padded, nothing.expand(padded.shape))
+    inputs = [t.requires_grad_() for t in others]
+    layer(inputs[0], mask, context=inputs[1], context_mask=c_mask).square().sum().backward()
+    for t, own in zip(inputs, (mask, c_mask), strict=True):
+        assert t.grad.isfinite().all() and not t.grad.masked_select(~own[..., None].expand(t.shape)).any()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in layer.parameters())
+
+
+@grids
+@examples(6)
+@given(data=st.data())
+def test_all_true_masks_change_nothing_and_x_may_ask_itself(case, data):
+    layer, x, _, c, _ = draw(case, data)
+    ones = [torch.ones(t.shape[:-1], dtype=torch.bool) for t in (x, c)]
+    assert_close(layer(x, ones[0], context=c, context_mask=ones[1]), layer(x, context=c), rtol=0, atol=1e-12)
+    assert_close(layer(x, context=c, context_mask=ones[1]), layer(x, context=c), rtol=0, atol=1e-12)
+    assert_close(layer(x, context=x), layer(x), rtol=0, atol=1e-14)
+    mask = random_mask(*x.shape[:-1])
+    assert_close(layer(x, mask, context=x, context_mask=mask), layer(x, mask), rtol=0, atol=1e-12)
+
+
+@each([c for c in GRIDS if c.plain().causal])
+@examples(6)
+@given(data=st.data())
+def test_nothing_leaks_from_a_later_context(case, data):
+    layer, x, mask, c, _ = draw(case, data)
+    m = data.draw(st.sampled_from(layer.causal))
+    axis = m - layer.order - 1
+    step = data.draw(st.integers(0, x.shape[axis] - 1))
+    cut = [torch.cat([t.narrow(axis, 0, step), t.narrow(axis, step, t.shape[axis] - step) * 3 + 1], axis)
+           for t in (x, c)]
+    before, after = (y.narrow(axis, 0, step) for y in (layer(x, context=c), layer(cut[0], context=cut[1])))
+    assert torch.equal(before, after)
+
+
+@grids
+def test_empty_batches_and_gradients_for_both_sides(case):
+    layer = case.plain()
+    sizes = tuple(n if m in case.same else n + 2 for m, n in enumerate(case.sizes))
+    for batch in [(0,), (2, 0)]:
+        y = layer(case.input(*batch).requires_grad_(), context=case.input(*batch, sizes=sizes))
+        assert y.shape == (*batch, *case.sizes, DIM)
+    x, c = case.input(2).requires_grad_(), case.input(2, sizes=sizes, seed=3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, c: layer(x, context=c), (x, c), fast_mode=True)
+    a, b = torch.autograd.grad(layer(x, context=c).square().sum(), (x, c))
+    assert b.any() and (a.any() or "one" in case.name)
+
+
+def test_dropout_acts_on_contexts_in_training_only():
+    for kind in (FullAttention, KroneckerAttention, AxialAttention, MultiscaleAttention):
+        more = {"groups": [(0, 1)]} if kind is AxialAttention else {}
+        layer = kind(DIM, HEADS, 2, dropout=0.5, **more).double().eval()
+        x, c = tensor(3, 4, 3, DIM), tensor(3, 6, 5, DIM, seed=2)
+        calm = layer(x, context=c)
+        assert torch.equal(calm, layer(x, context=c))
+        layer.train()
+        torch.manual_seed(0)
+        mean = sum(layer(x, context=c) for _ in range(400)) / 400
+        assert not torch.equal(layer(x, context=c), layer(x, context=c))
+        assert (mean - calm).norm() < 0.2 * calm.norm()
+
+
+def test_each_side_is_turned_by_its_own_positions():
+    "A shift of both grids by the same positions changes nothing; the first query stands where the first key does."
+    rotary = Rotary(DIM // HEADS)
+    for kind in (FullAttention, KroneckerAttention):
+        layer = kind(DIM, HEADS, 1, rotary=rotary).double()
+        moved = kind(DIM, HEADS, 1, rotary=lambda t, m: rotary(t, m, 5 + torch.arange(t.shape[-2], dtype=F64))).double()
+        moved.load_state_dict(layer.state_dict(), strict=False)
+        x, c = tensor(2, 3, DIM), tensor(2, 7, DIM, seed=4)
+        assert_close(layer(x, context=c), moved(x, context=c))
+        assert_close(layer(c[:, :3], context=c), layer(c)[:, :3])
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_additive_tokens_make_it_full_cross_attention(k, seed):
+    "The theorem of the chapter, in float64, with sizes of their own on both sides."
+    torch.manual_seed(seed)
+    part = torch.arange(4 * k) % (2 * k) // 2
+    layer = KroneckerAttention(4 * k, 2, k).double()
+    for f in (layer.to_q, layer.to_k):
+        f.weight.data *= part[:, None] == torch.arange(4 * k)[None] // 4
+    full = FullAttention(4 * k, 2, k).double()
+    full.load_state_dict(layer.state_dict())
+
+    def additive(sizes):
+        return torch.cat([torch.randn(n, 4).double().reshape([n if a == m else 1 for a in range(k)] + [4])
+                         .expand(*sizes, 4) for m, n in enumerate(sizes)], -1)
+    x, c = (additive([random.Random(100 * seed + 10 * i + m).randint(1, 5) for m in range(k)]) for i in range(2))
+    assert_close(layer.dense_map(x, context=c), full.dense_map(x, context=c), rtol=0, atol=1e-12)
+    assert_close(layer(x, context=c), full(x, context=c), rtol=0, atol=1e-12)
+
+
+WRONG = [
+    (partial(KroneckerAttention, combine="sum"), (3, 4), (3, 5),
+     "sum moves along one mode .*mode 1 has size 4 in x and 5 in the context; use combine='product'"),
+    (partial(KroneckerAttention, combine="sum"), (2, 4), (3, 5),
+     "mode 0 has size 2 in x and 3 in the context, mode 1 has size 4 in x and 5"),
+    (partial(KroneckerAttention, causal=(0,)), (3, 4), (2, 4),
+     "causal mode .*mode 0 has size 3 in x and 2 in the context; give as many"),
+    (partial(FullAttention, causal=(-1,)), (3, 4), (3, 5), "causal mode .*mode 1 has size 4 in x and 5"),
+    (partial(MultiscaleAttention, causal=(0,), stride=(1, 2)), (3, 4), (4, 4),
+     "causal mode .*mode 0 has size 3 in x and 4"),
+    (AxialAttention, (3, 4), (5, 4),
+     r"group \(1,\) asks along its own modes .*mode 0 has size 3 in x and 5 .*put these modes"),
+    (partial(AxialAttention, groups=[0]), (3, 4), (5, 6), r"group \(0,\) .*mode 1 has size 4 in x and 6"),
+    (NoAttention, (3, 4), (3, 4), "takes no context, since it has no keys"),
+    (DividedAttention, (3, 4), (3, 4), "takes no context, since each stage reads"),
+    (AxialTokenAttention, (3, 4), (3, 4), "takes no context, since it attends within one grid"),
+]
+
+
+@pytest.mark.parametrize("make, sizes, there, says", WRONG)
+def test_what_cannot_be_is_refused(make, sizes, there, says):
+    layer = make(DIM, HEADS, order=2)
+    name = type(layer).__name__
+    with pytest.raises(ValueError, match=f"{name}: .*{says}"):
+        layer(torch.zeros(*sizes, DIM), context=torch.zeros(*there, DIM))
+    with pytest.raises(ValueError, match=f"{name}: .*{says}"):
+        layer.cost(sizes, context_sizes=there)
+
+
+def test_the_sum_exists_with_one_mode_whatever_the_sizes():
+    layer = KroneckerAttention(DIM, HEADS, 1, combine="sum").double()
+    product = KroneckerAttention(DIM, HEADS, 1).double()
+    product.load_state_dict(layer.state_dict())
+    x, c = tensor(3, DIM), tensor(7, DIM)
+    assert_close(layer(x, context=c), product(x, context=c))
+
+
+@grids
+def test_errors_of_a_context_say_what_came(case):
+    layer, x = case.plain(), case.input(2)
+    c = case.input(2, sizes=tuple(n if m in case.same else n + 1 for m, n in enumerate(case.sizes)))
+    name, last, mode = type(layer).__name__, c.shape[-2], case.order - 1
+    with pytest.raises(ValueError, match=rf"{name}: context must be .* {DIM}\).*but is .*; "):
+        layer(x, context=c[..., 1:])
+    with pytest.raises(ValueError, match=rf"{name}: context_mask must be bool.*write context_mask.bool"):
+        layer(x, context=c, context_mask=torch.ones(c.shape[:-1]))
+    with pytest.raises(ValueError, match=rf"{name}: mode {mode} of context has size {last}, so context_mask must"):
+        layer(x, context=c, context_mask=torch.ones(*c.shape[:-2], last + 1, dtype=torch.bool))
+    with pytest.raises(ValueError, match=rf"{name}: context_mask .* batch .*of context"):
+        layer(x, context=c, context_mask=torch.ones(3, *c.shape[1:-1], dtype=torch.bool))
+    with pytest.raises(ValueError, match=rf"{name}: x has the batch \(2,\) and the context \(\); .*context.expand"):
+        layer(x, context=c[0])
+    with pytest.raises(ValueError, match=rf"{name}: there is a context_mask, but no context"):
+        layer(x, context_mask=torch.ones(c.shape[:-1], dtype=torch.bool))
+    with pytest.raises(ValueError, match=rf"{name}, of the context: sizes is"):
+        layer.cost(case.sizes, context_sizes=(1,) * (case.order + 1))
+
+
+@pytest.mark.parametrize("kind", [FullAttention, KroneckerAttention, NoAttention])
+def test_streams_refuse_a_context(kind):
+    layer, c = kind(DIM, HEADS, 2, causal=(0,)), torch.zeros(2, 3, DIM)
+    for step, x in ((layer.step, torch.zeros(3, DIM)), (layer.steps, torch.zeros(2, 3, DIM))):
+        with pytest.raises(ValueError, match=f"{kind.__name__}: steps take no context; call the layer on all frames"):
+            step(x, context=c)
+
+
+def any_layer(kind):
+    "A layer with random settings, and sizes of both grids."
+    k, heads, width = random.randint(1, 3), random.choice([1, 2, 4]), random.choice([4, 8, 16])
+    causal = tuple(m for m in range(k) if random.random() < 0.2)
+    sizes, there = ([random.randint(1, [200, 14, 8][k - 1]) for _ in range(k)] for _ in range(2))
+    kernels = [None, None, torch.relu, ElementwiseFeatures(), PositiveRandomFeatures(width, random.choice([2, 4, 16]))]
+    options = dict(causal=causal, bias=random.random() < 0.5, qk_norm=random.random() < 0.3,
+                   kernel=random.choice(kernels))
+    same = set(causal)
+    if kind is AxialAttention:
+        options["groups"] = random.choice([None, [0], [range(k)], [-1, 0]])
+        same |= {m for group in options["groups"] or range(k) for m in range(k)
+                 if m not in ([group % k] if isinstance(group, int) else group)}
+    if kind is MultiscaleAttention:
+        options.update({name: [1 if m in causal else random.randint(1, 3) for m in range(k)]
+                        for name in ("stride", "query_stride")})
+    if kind is KroneckerAttention:
+        options.update(combine=random.choice(["product", "product", "sum"]), shared=random.random() < 0.5,
+                       pool=random.choice(["mean", "sum"]))
+        same |= set(range(k)) if options["combine"] == "sum" and k > 1 else set()
+    there = [n if m in same else other for m, (n, other) in enumerate(zip(sizes, there, strict=True))]
+    return kind(heads * width, heads, k, **options), sizes, there
+
+
+@pytest.mark.parametrize("kind", [FullAttention, AxialAttention, MultiscaleAttention, KroneckerAttention])
+def test_a_layer_knows_its_cost_with_a_context(kind):
+    "Multiply-adds, parameters, entries of maps exactly; the peak within a factor of 2.5, bytes moved within 3."
+    random.seed(1)
+    torch.manual_seed(1)
+    for _ in range(60):
+        layer, sizes, there = any_layer(kind)
+        asks = Asks(layer, torch.randn(1, *there, layer.dim))
+        x, cost = torch.randn(1, *sizes, layer.dim), layer.cost(sizes, context_sizes=there)
+        with torch.no_grad():
+            work, memory = count(asks, x), peak_memory(asks, x)
+            entries = sum(S.numel() for S in layer.maps(x, context=asks.context))
+        assert (cost.multiply_adds, cost.parameters) == (work.multiply_adds, work.parameters), (layer, sizes, there)
+        assert cost.map_entries == (0 if layer.kernel is not None else entries) or kind is KroneckerAttention
+        assert memory.peak / 2.5 <= cost.peak <= 2.5 * memory.peak, (layer, sizes, there, cost.peak / memory.peak)
+        assert memory.moved / 3 <= cost.moved <= 3 * memory.moved, (layer, sizes, there, cost.moved / memory.moved)
+
+
+class Asks(torch.nn.Module):
+    def __init__(self, layer, context):
+        super().__init__()
+        self.layer, self.context = layer, context
+
+    def forward(self, x):
+        return self.layer(x, context=self.context)
+
+
+def test_the_cost_with_itself_as_context_is_that_of_both_poolings():
+    for kind in (FullAttention, MultiscaleAttention, KroneckerAttention):
+        layer = kind(16, 2, 2)
+        one, two = layer.cost((3, 4)), layer.cost((3, 4), context_sizes=(3, 4))
+        assert (one.multiply_adds, one.map_entries) == (two.multiply_adds, two.map_entries)
+        assert two.pooling == one.pooling * (2 if kind is KroneckerAttention else 1)
+
+
+def test_a_block_asks_a_context_behind_a_norm_of_its_own():
+    make = partial(KroneckerAttention, DIM, HEADS, 2)
+    torch.manual_seed(0)
+    block = Block(make(), FeedForward(DIM), context=True).double()
+    x, c, mask = tensor(2, 3, 4, DIM), tensor(2, 2, 5, DIM, seed=3), random_mask(2, 2, 5)
+    with torch.no_grad():
+        block.norm_context.weight.add_(0.5)
+    want = x + block.attention(block.norm1(x), context=block.norm_context(c), context_mask=mask)
+    want = want + block.ff(block.norm2(want))
+    assert_close(block(x, context=c, context_mask=mask), want)
+    y, maps = block(x, None, True, context=c, context_mask=mask)
+    assert_close(y, want)
+    assert [tuple(S.shape[-2:]) for S in maps] == [(3, 2), (4, 5)]
+    junk = c.masked_fill(~mask[..., None], NAN)
+    assert torch.equal(block(x, context=junk, context_mask=mask), block(x, context=c, context_mask=mask))
+    with pytest.raises(ValueError, match="Block: it was made with context=True, but there is no context; give one"):
+        block(x)
+    plain = Block(make(), None).double()
+    assert not any("context" in name for name in plain.state_dict())
+    with pytest.raises(ValueError, match="Block: it was made without context=True, but there is a context"):
+        plain(x, context=c)
+    with pytest.raises(ValueError, match="KroneckerAttention: there is a context_mask, but no context"):
+        plain(x, context_mask=mask)
+
+
+@pytest.mark.parametrize("kind, more", [(FullAttention, {}), (KroneckerAttention, {"kernel": SquarePlus()}),
+                                        (KroneckerAttention, {"combine": "sum"})])
+def test_compiles_and_exports_with_context_and_masks_as_inputs(kind, more):
+    torch.compiler.reset()
+    layer = kind(DIM, HEADS, 2, **more).eval()
+    x, c = (tensor(2, *sizes, DIM, dtype=torch.float32, seed=i) for i, sizes in
+            enumerate([(3, 4), (3, 4) if "combine" in more else (5, 2)]))
+    masks = dict(context=c, context_mask=random_mask(*c.shape[:-1]))
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    for given_, mask in itertools.product([{"context": c}, masks], [None, random_mask(*x.shape[:-1])]):
+        assert_close(compiled(x, mask, **given_), layer(x, mask, **given_))
+    program = torch.export.export(layer, (x, mask), masks)
+    assert_close(program.module()(x, mask, **masks), layer(x, mask, **masks))

@@ -1,0 +1,116 @@
+"""How the maps of Kronecker attention are multiplied: layouts, copies and bytes, counted and never timed."""
+from math import prod
+
+import pytest
+import torch
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from hot_nbdev.cost import peak_memory
+from hot_nbdev.kronecker import kron_apply
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.mode_maps import apply_maps
+
+HEADS = 8
+SHAPES = [  # batch, sizes, dim: those of bench/attention.py
+    (8, (7, 7, 7), 128), (2, (14, 14, 14), 128), (1, (28, 28, 28), 64),
+    (4, (321, 24), 128), (16, (21, 24), 128), (2, (66, 66), 128),
+]
+IDS = ["x".join(map(str, sizes)) for _, sizes, _ in SHAPES]
+
+
+class Seen(TorchDispatchMode):
+    "Products of batches of matrices, with shapes and strides of their operands; entries of all copies."
+
+    def __init__(self):
+        super().__init__()
+        self.products, self.copies = [], []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
+        if name in ("bmm", "baddbmm"):
+            self.products.append([(tuple(t.shape), t.stride()) for t in args if isinstance(t, torch.Tensor)])
+        elif name in ("clone", "copy_", "_to_copy"):
+            self.copies.append(out.numel())
+        return out
+
+
+def seen(sizes, grad, batch=2, dim=32):
+    "What a forward pass does, and what a backward pass does besides."
+    torch.manual_seed(0)
+    layer, x = KroneckerAttention(dim, HEADS, len(sizes)), torch.randn(batch, *sizes, dim)
+    with torch.set_grad_enabled(grad):
+        with Seen() as forward:
+            y = layer(x)
+        with Seen() as backward:
+            y.sum().backward() if grad else None
+    return forward, backward, x.numel()
+
+
+def is_transposed(operand):
+    "Are the columns of these matrices what lies side by side in memory?"
+    (_, rows, columns), (_, row, column) = operand
+    return rows > 1 and columns > 1 and row == 1 and column > 1
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("sizes", [s for _, s, _ in SHAPES], ids=IDS)
+def test_no_product_of_the_forward_pass_gets_a_transposed_map(sizes, grad):
+    "Nor a copy of a map, repeated over other modes, that is larger than a quarter of the values."
+    forward, _, values = seen(sizes, grad)
+    maps = [left for left, right in forward.products if left[0][1] == left[0][2] and right[0][2] != left[0][1]]
+    assert len(maps) >= len(sizes)
+    for shape, stride in maps:
+        assert not is_transposed((shape, stride)) and prod(shape) <= max(values // 4, 2 * HEADS * max(sizes) ** 2)
+
+
+@pytest.mark.parametrize("sizes", [s for _, s, _ in SHAPES], ids=IDS)
+def test_large_copies_of_a_pass(sizes):
+    "Without a gradient the values are copied once for all modes, and once more when the heads are merged."
+    forward, _, values = seen(sizes, False)
+    assert sum(n >= values for n in forward.copies) == 2
+    forward, backward, values = seen(sizes, True)
+    assert sum(n >= values for n in forward.copies) <= 3 and sum(n >= values for n in backward.copies) <= 3
+
+
+@pytest.mark.parametrize("batch, sizes, dim", SHAPES, ids=IDS)
+def test_a_forward_pass_holds_no_more_than_two_projections(batch, sizes, dim):
+    layer, x = KroneckerAttention(dim, HEADS, len(sizes)).to("meta"), torch.empty(batch, *sizes, dim, device="meta")
+    with torch.no_grad():
+        found = peak_memory(layer, x)
+    maps = batch * HEADS * sum(n * n for n in sizes)
+    assert found.peak == 4 * (2 * x.numel() + maps)
+    assert layer.cost(sizes).peak * batch == found.peak
+
+
+@pytest.mark.parametrize("sizes", [(1,), (5,), (1, 1), (3, 1, 4), (2, 3, 4, 5)])
+@pytest.mark.parametrize("batch", [0, 1, 2])
+@pytest.mark.parametrize("width", [0, 1, 3])
+def test_both_ways_give_the_same(batch, sizes, width):
+    "The way without a gradient, the way with one, and the definition; sizes of 1 and empty tensors too."
+    torch.manual_seed(1)
+    maps = [torch.randn(batch, 2, n, n, dtype=torch.float64).softmax(-1) for n in sizes]
+    v = torch.randn(batch, *sizes, 2, width, dtype=torch.float64).movedim(-2, 1)        # as heads are cut
+    kept = v.clone()
+    with torch.no_grad():
+        free = apply_maps(maps, v)
+    assert_close(free, apply_maps(maps, v), rtol=0, atol=1e-12)
+    assert_close(free, kron_apply(maps, v) if v.numel() else kept, rtol=0, atol=1e-12)
+    assert torch.equal(v, kept) and free.shape == v.shape
+
+
+def test_values_with_zero_strides_and_half_precision():
+    units = torch.eye(6, dtype=torch.float64).reshape(1, 1, 2, 3, 6).expand(2, 4, 2, 3, 6)
+    maps = [torch.rand(2, 4, n, n, dtype=torch.float64) for n in (2, 3)]
+    with torch.no_grad():
+        assert_close(apply_maps(maps, units), kron_apply(maps, units))
+        half = apply_maps(maps, units.to(torch.bfloat16))
+    assert half.dtype == torch.bfloat16
+
+
+def test_the_counter_sees_a_transposed_map():
+    S, v = torch.rand(2, 3, 3).mT, torch.rand(2, 3, 8)
+    with Seen() as found:
+        S @ v
+        v.clone()
+    assert is_transposed(found.products[0][0]) and not is_transposed(found.products[0][1]) and found.copies == [48]
