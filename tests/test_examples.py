@@ -25,4 +25,4 @@ def test_the_example_is_small(program):
 
 def test_the_programs_are_there():
     assert {p.stem for p in PROGRAMS} >= {"video_transformer", "train_with_masks", "ndlinear_for_linear", "adapters",
-                                          "own_model", "two_processes", "stream_video"}
+                                          "own_model", "two_processes", "stream_video", "large_volume"}

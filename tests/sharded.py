@@ -1,0 +1,249 @@
+"""What the processes of test_sharding.py do: each compares its part with the whole, and notes how far it is off."""
+import contextlib
+import copy
+import itertools
+
+import torch
+from layers import DIM, HEADS, random_mask, tensor
+from torch import distributed
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from hot_nbdev.cost import count, peak_memory
+from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.model_config import HOTConfig, SegmenterConfig
+from hot_nbdev.models import make_model
+from hot_nbdev.positions import LearnedPositions, Rotary
+from hot_nbdev.sharding import ModeParts, local_part, shard_modes, sum_gradients, whole_tensor
+from hot_nbdev.sharding_cost import attention_traffic, sharding_plan
+from hot_nbdev.transformer import Block, FeedForward
+
+KERNELS = {"softmax": None, "elu": lambda: ElementwiseFeatures("elu"),
+           "random": lambda: PositiveRandomFeatures(DIM // HEADS, 3)}
+# sizes, causal modes, mode -> axis of the mesh of 2 × 2 processes, or of 4 ("all")
+CUTS = [((5,), (), {0: "all"}), ((5, 3), (), {0: "all"}), ((2, 7), (), {1: "all"}), ((5, 3, 4), (), {1: "a"}),
+        ((5, 3, 4), (), {2: "a", 0: "b"}), ((4, 6, 2), (0,), {1: "all"}), ((5, 3, 4), (0,), {0: "all"}),
+        ((5, 3, 4), (1,), {1: "a", 2: "b"}), ((3, 2, 5), (0, 1), {2: "all"}), ((5,), (0,), {0: "all"}),
+        ((7, 3), (1,), {0: "b", 1: "a"})]
+SETTINGS = [("softmax", "product", False), ("softmax", "sum", True), ("random", "product", True), ("elu", "sum", False)]
+CHOICES = [("mean", "before", True, True), ("sum", "after", False, False), ("rsqrt", "before", False, True),
+           ("sum", "before", True, False)]
+
+
+def make_kernel(name):
+    return KERNELS[name]() if KERNELS[name] else None
+
+
+class Sent:
+    "Bytes that this process sends while it is on, if sums go around in a ring; and how many calls there were."
+    def __enter__(self):
+        self.bytes, self.calls, self.former = 0, 0, (distributed.all_reduce, distributed.all_to_all_single)
+        def total(t, group=None, **more):
+            p = distributed.get_world_size(group)
+            self.bytes, self.calls = self.bytes + 2 * (p - 1) * t.nbytes / p, self.calls + 1
+            return self.former[0](t, group=group, **more)
+        def exchange(out, t, receive, send, group=None):
+            own = send[distributed.get_rank(group)]
+            self.bytes, self.calls = self.bytes + (sum(send) - own) * t.element_size(), self.calls + 1
+            return self.former[1](out, t, receive, send, group=group)
+        distributed.all_reduce, distributed.all_to_all_single = total, exchange
+        return self
+
+    def __exit__(self, *_):
+        distributed.all_reduce, distributed.all_to_all_single = self.former
+
+
+def far(a, b):
+    return max((s - t).abs().max().item() if s.numel() else 0.0 for s, t in zip(a, b, strict=True))
+
+
+def compare(whole, x, mask, mesh, cut, k, sizes=None):
+    "Largest differences of outputs, gradients of the input, gradients of the weights."
+    whole.zero_grad()
+    axes, sharded = {m - k - 1: a for m, a in cut.items()}, shard_modes(copy.deepcopy(whole), mesh, cut, sizes)
+    at = {m - k: a for m, a in cut.items()}
+    x = x.clone().requires_grad_()
+    y = whole(x, mask)
+    weights = tensor(*y.shape, seed=5)
+    (y * weights).sum().backward()
+    own = local_part(x.detach(), mesh, axes).clone().requires_grad_()
+    with Sent() as forward:
+        found = sharded(own, None if mask is None else local_part(mask, mesh, at))
+    with Sent() as backward:
+        (found * local_part(weights, mesh, axes)).sum().backward()
+    sum_gradients(sharded, mesh, list(cut.values()))
+    pairs = zip(sharded.parameters(), whole.parameters(), strict=True)
+    off = [far([found], [local_part(y, mesh, axes)]), far([own.grad], [local_part(x.grad, mesh, axes)]),
+           far(*zip(*((p.grad, q.grad) for p, q in pairs if q.grad is not None), strict=True))]
+    return max(off), forward, backward
+
+
+def layers(meshes, note):
+    "All settings of the layer, with and without a mask, and what they send."
+    for i, ((sizes, causal, cut), (kernel, combine, masked)) in enumerate(itertools.product(CUTS, SETTINGS)):
+        pool, project, norm, shared = CHOICES[(i + i // 4) % 4]
+        torch.manual_seed(i)
+        layer = KroneckerAttention(DIM, HEADS, len(sizes), combine=combine, pool=pool, project=project, qk_norm=norm,
+                                   shared=shared, temperature=bool(i % 3), causal=causal, kernel=make_kernel(kernel),
+                                   rotary=Rotary(DIM // HEADS) if i % 5 else None,
+                                   by_mode={-1: dict(window=1, bias="alibi")} if i % 3 == 1 else None).double()
+        x, mask = tensor(2, *sizes, DIM, seed=i), random_mask(2, *sizes, seed=i) if masked else None
+        if masked:
+            mask[:, :2] = False                     # a process may have no valid position
+            x[~mask] = torch.nan
+        mesh = meshes["all" if "all" in cut.values() else "square"]
+        told = {m: sizes[m] for m in cut}           # then no whole numbers are told
+        off, forward, backward = compare(layer, x, mask, mesh, cut, len(sizes), told)
+        name = f"{sizes} {causal} {cut} {kernel} {combine} {masked}"
+        note[name] = off
+        ranks = {m: mesh.get_local_rank(a) for m, a in cut.items()}
+        parts = {m: mesh.size(mesh.mesh_dim_names.index(a)) for m, a in cut.items()}
+        plan = attention_traffic(layer, sizes, parts, batch=2, masked=masked, ranks=ranks)
+        note[f"bytes {name}"] = abs(forward.bytes - plan.bytes) + abs(forward.calls - plan.collectives)
+        if not masked:                              # no gradient goes to a mask, so with one a call is saved
+            note[f"bytes back {name}"] = abs(backward.bytes - plan.bytes) + abs(backward.calls - plan.collectives)
+
+
+def models(meshes, note):
+    "Encoders, segmenters, blocks: positions, patches, masks; sizes that the processes tell one another."
+    for positions, kind in itertools.product(("rotary", "sincos", "learned", "none"), (HOTConfig, SegmenterConfig)):
+        torch.manual_seed(0)
+        config = kind(patch=(2, 1, 2), dim=DIM, depth=2, heads=HEADS, attention="product+sum", positions=positions,
+                      sizes=(14, 4, 6))
+        model, x, mask = make_model(config).double(), tensor(2, 13, 4, 6, 1), random_mask(2, 13, 4, 6)
+        if positions == "learned":                  # longer than what they are learned for
+            x, mask = tensor(2, 17, 4, 6, 1), random_mask(2, 17, 4, 6)
+        mesh, cut = meshes["square"], {0: "a", -1: "b"}
+        sharded, axes = shard_modes(copy.deepcopy(model), mesh, cut), {1: "a", 3: "b"}
+        own, own_mask = (local_part(t, mesh, {1: "a", 3: "b"}, multiple=2) for t in (x, mask))
+        y = model(x, mask)
+        if kind is HOTConfig:
+            want = local_part(y, mesh, axes)
+        else:
+            want = local_part(y, mesh, axes, multiple=2)
+        note[f"model {positions} {kind.__name__}"] = far([sharded(own, own_mask)], [want])
+    torch.manual_seed(1)
+    block = Block(KroneckerAttention(DIM, HEADS, 2), FeedForward(DIM)).double()
+    note["block"] = compare(block, tensor(3, 6, 5, DIM), None, meshes["square"], {0: "a", 1: "b"}, 2)[0]
+    note["block in steps"] = compare(block, tensor(3, 6, 5, DIM), random_mask(3, 6, 5), meshes["all"], {1: "all"}, 2)[0]
+    for full in (False, True):
+        table = LearnedPositions((4, 6), DIM, full=full, modes=(1,) if full else None).double()
+        note[f"learned {full}"] = compare_positions(table, meshes["all"])
+
+
+def compare_positions(table, mesh):
+    x = tensor(2, 5, 9, DIM)
+    own = local_part(x, mesh, {2: "all"})
+    return far([shard_modes(copy.deepcopy(table), mesh, {1: "all"})(own)], [local_part(table(x), mesh, {2: "all"})])
+
+
+def uneven(meshes, note):
+    "Parts that no rule made: 1, 0, 4 and 2 positions of 7."
+    sizes, mesh = (1, 0, 4, 2), meshes["all"]
+    torch.manual_seed(2)
+    for causal in ((), (1,)):
+        layer, x = KroneckerAttention(DIM, HEADS, 2, causal=causal).double(), tensor(2, 3, 7, DIM)
+        own = x.split(sizes, 2)[distributed.get_rank()].contiguous()
+        want = layer(x)
+        y = shard_modes(layer, mesh, {1: "all"})(own)
+        note[f"uneven {causal}"] = far([y], [want.split(sizes, 2)[distributed.get_rank()]])
+        note[f"together {causal}"] = far([whole_tensor(y, mesh, {2: "all"})], [want])
+
+
+def second(meshes, note):
+    "Gradients of gradients, an empty batch, half precision, DTensor in and out, DDP."
+    mesh, x = meshes["all"], tensor(2, 3, 5, DIM)
+    layer = KroneckerAttention(DIM, HEADS, 2).double()
+    sharded = shard_modes(copy.deepcopy(layer), mesh, {1: "all"})
+
+    def twice(f, x, parts):
+        x = x.clone().requires_grad_()
+        g, = torch.autograd.grad(f(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad((g * local_part(tensor(2, 3, 5, DIM, seed=8), mesh, parts)).sum(), x)[0]
+    own = local_part(x, mesh, {2: "all"})
+    note["twice"] = far([twice(sharded, own, {2: "all"})], [local_part(twice(layer, x, {}), mesh, {2: "all"})])
+    note["empty"] = float(sharded(own[:0]).shape != own[:0].shape)
+    whole = distribute_tensor(x, mesh, [Shard(2)])
+    y = DTensor.from_local(sharded(whole.to_local()), mesh, [Shard(2)], shape=x.shape, stride=x.stride())
+    note["DTensor"] = far([y.full_tensor()], [layer(x)])
+    half = copy.deepcopy(layer).bfloat16()
+    want = local_part(half(x.bfloat16()), mesh, {2: "all"})
+    note["half"] = float(far([shard_modes(half, mesh, {1: "all"})(own.bfloat16()).double()], [want.double()]) > 0.03)
+    note["maps"] = far(sharded.maps(own), layer.maps(x))
+    want = torch.autograd.grad(layer(x).square().sum(), list(layer.parameters()))
+    parallel = DistributedDataParallel(sharded)     # it must live until the gradients are there
+    parallel(own).square().sum().backward()
+    note["DDP"] = far([4 * p.grad for p in sharded.parameters()], want)
+
+
+def beside_data(meshes, note):
+    "The batch over one axis by DDP, a mode over the other one; and weights shared out by FSDP over all processes."
+    mesh, x = meshes["square"], tensor(4, 3, 5, DIM)
+    torch.manual_seed(3)
+    layer = KroneckerAttention(DIM, HEADS, 2).double()
+    want = torch.autograd.grad(layer(x).square().sum(), list(layer.parameters()))
+    own = local_part(x, mesh, {0: "a", 2: "b"})
+    model = shard_modes(copy.deepcopy(layer), mesh, {1: "b"})
+    parallel = DistributedDataParallel(model, process_group=mesh.get_group("a"))
+    parallel(own).square().sum().backward()
+    sum_gradients(model, mesh, ["b"])
+    note["DDP beside"] = far([2 * p.grad for p in model.parameters()], want)
+    from torch.distributed.fsdp import fully_shard
+    model = shard_modes(copy.deepcopy(layer), meshes["all"], {1: "all"})
+    fully_shard(model, mesh=meshes["all"])
+    model(local_part(x, meshes["all"], {2: "all"})).square().sum().backward()
+    note["FSDP"] = far([4 * p.grad.full_tensor() for p in model.parameters()], want)
+
+
+def planned(meshes, note):
+    "Multiply-adds as planned, memory near it."
+    for combine, kernel, sizes in itertools.product(("product", "sum"), KERNELS, ((8, 12), (8, 6, 5))):
+        kernel = make_kernel("elu" if kernel == "elu" else "softmax")
+        layer = KroneckerAttention(32, 4, len(sizes), combine=combine, kernel=kernel)
+        plan = sharding_plan(layer, sizes, {0: 4}, batch=3)
+        layer, x = shard_modes(layer, meshes["all"], {0: "all"}, {0: sizes[0]}), torch.randn(3, *plan.part, 32)
+        with torch.no_grad():
+            note[f"work {combine} {kernel} {sizes}"] = float(count(layer, x).multiply_adds != plan.multiply_adds)
+    for combine in ("product", "sum"):
+        layer, x = KroneckerAttention(32, 4, 2, combine=combine), torch.randn(1, 64, 250, 32)
+        layer, plan = shard_modes(layer, meshes["all"], {0: "all"}), sharding_plan(layer, (256, 250), {0: 4})
+        with torch.no_grad():
+            note[f"memory {combine}"] = float(not 0.9 < (peak_memory(layer, x).peak + x.nbytes) / plan.memory < 1.1)
+
+
+def errors(meshes, note):
+    "What differs between processes is an error in all of them, and nobody waits."
+    layer = shard_modes(KroneckerAttention(DIM, HEADS, 2).double(), meshes["all"], {1: "all"})
+    rank = distributed.get_rank()
+    for name, x, mask, says in [
+            ("batch", tensor(2 + (rank == 1), 3, 2, DIM), None, "the batch has sizes [2, 3, 2, 2] in the processes"),
+            ("mode", tensor(2, 3 + (rank == 2), 2, DIM), None, "mode 0 has sizes [3, 3, 4, 3]"),
+            ("mask", tensor(2, 3, 2, DIM), random_mask(2, 3, 2) if rank else None, "the mask is given in some")]:
+        note[f"error {name}"] = 1.0
+        try:
+            layer(x, mask)
+        except ValueError as e:
+            note[f"error {name}"] = float(says not in str(e) or "ShardedKroneckerAttention" not in str(e))
+    note["error patch"] = 0.0
+    model = shard_modes(make_model(HOTConfig(patch=(2, 2), dim=DIM, depth=1, heads=HEADS)), meshes["all"], {0: "all"})
+    if rank < 3:                                    # the last process may have part of a patch
+        with contextlib.suppress(ValueError):
+            model(torch.randn(1, 3, 4, 1))
+            note["error patch"] = 1.0
+    cut, = ModeParts(meshes["all"], {0: "all"}).cuts("x", (1, rank, 1), 1)
+    note["cut"] = float((cut.sizes, cut.start) != ((0, 1, 2, 3), sum(range(rank))))
+
+
+def work(rank, folder, count):
+    "One of the processes."
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=count)
+    meshes = {"all": init_device_mesh("cpu", (count,), mesh_dim_names=("all",)),
+              "square": init_device_mesh("cpu", (2, count // 2), mesh_dim_names=("a", "b"))}
+    note = {}
+    for part in (layers, models, uneven, second, planned, beside_data, errors):
+        part(meshes, note)
+    torch.save(note, f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()

@@ -1,0 +1,125 @@
+"""One tensor on several processes: the numbers of one process, the bytes of the plan, and errors where nobody waits."""
+import pytest
+import sharded
+import torch
+from layers import tensor
+from torch import distributed
+from torch.multiprocessing import spawn
+
+from hot_nbdev.kernels import ElementwiseFeatures
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.pooling import slice_means
+from hot_nbdev.positions import LearnedPositions
+from hot_nbdev.sharding import Cut, part_means, part_sizes
+from hot_nbdev.sharding_cost import attention_traffic, sharding_plan
+
+PROCESSES = 4
+GLOO = distributed.is_available() and distributed.is_gloo_available()
+pytestmark = pytest.mark.skipif(not GLOO, reason="needs gloo")
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory):
+    "What four processes wrote down: what was compared -> how far each was off."
+    folder = str(tmp_path_factory.mktemp("processes"))
+    spawn(sharded.work, (folder, PROCESSES), nprocs=PROCESSES)
+    found = [torch.load(f"{folder}/{rank}.pt", weights_only=True) for rank in range(PROCESSES)]
+    assert len({tuple(note) for note in found}) == 1
+    return {name: max(note[name] for note in found) for name in found[0]}
+
+
+def off(notes, *begin):
+    "What is off by more than rounding, among notes that begin like this."
+    chosen = {name: far for name, far in notes.items() if name.startswith(begin)}
+    assert chosen
+    return {name: far for name, far in chosen.items() if not far < 1e-12}
+
+
+def test_parts_give_the_numbers_and_gradients_of_the_whole(notes):
+    assert sum(name.startswith("(") for name in notes) == len(sharded.CUTS) * len(sharded.SETTINGS)
+    assert off(notes, "(") == {}
+
+
+def test_each_process_sends_what_is_planned_to_the_byte(notes):
+    assert off(notes, "bytes") == {}
+
+
+def test_models_blocks_and_positions_work_on_parts(notes):
+    assert off(notes, "model", "block", "learned") == {}
+
+
+def test_parts_may_have_any_sizes(notes):
+    assert off(notes, "uneven", "together", "empty", "cut") == {}
+
+
+def test_gradients_of_gradients_half_precision_and_dtensor(notes):
+    assert off(notes, "twice", "half", "DTensor", "maps") == {}
+
+
+def test_data_and_weights_may_be_shared_out_besides(notes):
+    assert off(notes, "DDP", "FSDP") == {}
+
+
+def test_work_is_that_of_the_plan_and_memory_near_it(notes):
+    assert off(notes, "work", "memory") == {}
+
+
+def test_processes_that_do_not_fit_together_say_so(notes):
+    assert off(notes, "error") == {}
+
+
+def test_parts_are_as_equal_as_can_be():
+    for n in range(30):
+        for p in range(1, 9):
+            sizes = part_sizes(n, p)
+            assert sum(sizes) == n and max(sizes) - min(sizes) <= 1 and sizes == sorted(sizes, reverse=True)
+            for multiple in (2, 3):
+                sizes = part_sizes(n, p, multiple)
+                full = [s for s in sizes if s][:-1]
+                assert sum(sizes) == n and all(s % multiple == 0 for s in full) and len(sizes) == p and min(sizes) >= 0
+
+
+def test_without_a_cut_means_are_those_of_a_whole():
+    x = tensor(2, 3, 4, 8)
+    for a, b in zip(part_means(x, None, ()), slice_means(x), strict=True):
+        assert all(torch.as_tensor(s).equal(torch.as_tensor(t)) for s, t in zip(a, b, strict=True))
+
+
+def test_learned_positions_of_a_part_are_a_part_of_them():
+    for full in (False, True):
+        table = LearnedPositions((5, 4), 6, full=full).double()
+        for size, first, count in [(5, 0, 5), (5, 2, 3), (9, 7, 2), (3, 1, 0)]:
+            assert table.table((size, 4), {0: (first, count)}).equal(table.table((size, 4))[first:first + count])
+
+
+def test_more_processes_send_less_each_and_wait_no_longer():
+    layer = KroneckerAttention(32, 4, 3, device="meta")
+    plans = {p: sharding_plan(layer, (64, 64, 64), {0: p}) for p in (2, 4, 8, 64)}
+    values = [plan.traffic.values for plan in plans.values()]
+    assert values == sorted(values, reverse=True)
+    for p, plan in plans.items():
+        assert plan.traffic.values == 2 * (p - 1) / p * 64 ** 3 * 32 / p * 4
+    one = sharding_plan(layer, (64, 64, 64), {0: 1})
+    assert one.traffic.bytes == 0 and one.multiply_adds == layer.cost((64, 64, 64)).multiply_adds
+
+
+def test_a_thin_kernel_sends_its_features_where_those_are_fewer():
+    layer = KroneckerAttention(32, 4, 2, kernel=ElementwiseFeatures("elu"), device="meta")     # 8 features
+    for p, fewer in [(2, True), (8, True), (9, False), (32, False)]:
+        values = attention_traffic(layer, (64, 9), {0: p}).values
+        assert (values == 4 * 2 * (p - 1) / p * 8 * 9 * 32) == fewer
+
+
+def test_what_cannot_be_planned_says_so():
+    layer = KroneckerAttention(8, 2, 2, causal=(0, 1), device="meta")
+    with pytest.raises(ValueError, match="none of several causal ones"):
+        attention_traffic(layer, (3, 4), {0: 2})
+    with pytest.raises(ValueError, match="attention_traffic: sizes is"):
+        attention_traffic(layer, (3,), {})
+
+
+def test_a_cut_places_and_picks():
+    cut = Cut(1, (2, 0, 3), 2, None)
+    t = tensor(2, 3, 4)
+    placed = cut.place(t, -2)
+    assert placed.shape == (2, 5, 4) and cut.pick(placed, 1).equal(t) and placed[:, :2].abs().max() == 0
