@@ -1,0 +1,383 @@
+"""Tensors of unequal sizes in one batch: padding and its inverse, answers as alone, samplers, compilation."""
+import pickle
+from functools import partial
+from itertools import product
+from math import prod
+
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.data_loader import BatchSamplerShard
+from hypothesis import given
+from hypothesis import strategies as st
+from layers import ATTENTION, CPU_GPU, F64, LAYERS, each, tensor
+from often import examples
+from torch.testing import assert_close
+from torch.utils.data import DataLoader, Dataset
+
+from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
+from hot_nbdev.models import make_model
+from hot_nbdev.parts import loader_batches
+from hot_nbdev.patches import patch_mask
+from hot_nbdev.ragged import (
+    BucketSampler,
+    collate_padded,
+    mask_sizes,
+    pad_tensors,
+    padding_share,
+    size_buckets,
+    unpad_tensors,
+)
+from hot_nbdev.runs import fingerprint
+from hot_nbdev.tasks import Classification
+from hot_nbdev.training import TrainConfig, fit
+from hot_nbdev.transformer import ATTENTIONS
+
+attentions = each(ATTENTION)
+
+
+@st.composite
+def ragged(draw, least=1, most=5, count=4):
+    "order, sizes, features, multiple_of"
+    order = draw(st.integers(1, 3))
+    one = st.tuples(*[st.integers(least, most)] * order)
+    sizes = draw(st.lists(one, min_size=1, max_size=count))
+    features = draw(st.sampled_from([(), (2,), (2, 3)]))
+    return order, sizes, features, draw(st.one_of(st.integers(1, 4), st.tuples(*[st.integers(1, 4)] * order)))
+
+
+# padding
+
+@examples(40)
+@given(case=ragged(least=0), dtype=st.sampled_from([torch.float32, F64, torch.bfloat16, torch.int64, torch.bool]))
+def test_padding_is_what_a_loop_over_entries_gives(case, dtype):
+    order, sizes, features, steps = case
+    tensors = [(tensor(*own, *features, seed=i) * 3).to(dtype) for i, own in enumerate(sizes)]
+    x, mask = pad_tensors(tensors, order, steps)
+    steps = (steps,) * order if isinstance(steps, int) else steps
+    for m, s in enumerate(steps):
+        largest = max(own[m] for own in sizes)
+        assert x.shape[1 + m] % s == 0 and largest <= x.shape[1 + m] < largest + s
+    assert x.dtype == dtype and mask.dtype == torch.bool and x.shape == (len(sizes), *mask.shape[1:], *features)
+    for i, own in enumerate(sizes):
+        for at in product(*map(range, mask.shape[1:])):
+            inside = all(a < n for a, n in zip(at, own, strict=True))
+            assert mask[(i, *at)] == inside
+            assert torch.equal(x[(i, *at)], tensors[i][at] if inside else torch.zeros(features, dtype=dtype))
+    back = unpad_tensors(x, sizes)
+    assert all(map(torch.equal, back, tensors))
+    if min(map(min, sizes)):
+        assert mask_sizes(mask) == sizes and all(map(torch.equal, unpad_tensors(x, mask), tensors))
+
+
+def test_pieces_are_views_and_gradients_go_through():
+    parts = [tensor(2, 3, 2).requires_grad_(), tensor(4, 1, 2).requires_grad_()]
+    x, mask = pad_tensors(parts, 2, 3)
+    assert all(t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in unpad_tensors(x, mask))
+    weight = tensor(*x.shape, seed=4)
+    found = torch.autograd.grad((x * weight).sum(), parts)
+    assert all(map(torch.equal, found, unpad_tensors(weight, mask)))
+
+
+@CPU_GPU
+def test_nested_tensors_are_taken(device):
+    parts = [tensor(n, 3, device=device) for n in (4, 2, 5)]
+    for layout in (torch.jagged, torch.strided):
+        nested = torch.nested.nested_tensor(parts, layout=layout)
+        x, mask = pad_tensors(nested, 1)
+        assert torch.equal(x, nested.to_padded_tensor(0.0)) and mask.sum(1).tolist() == [4, 2, 5]
+        assert x.device.type == mask.device.type == device
+    several = [tensor(2, 5), tensor(4, 3)]                      # more than one ragged mode: the plain layout alone
+    x, mask = pad_tensors(torch.nested.nested_tensor(several), 2)
+    assert all(map(torch.equal, unpad_tensors(x, mask), several))
+
+
+@pytest.mark.parametrize(("tensors", "order", "steps", "words"), [
+    ([], 1, 1, "there are no tensors"),
+    ([torch.ones(2), [1.0]], 1, 1, "tensor 1 is a list"),
+    ([torch.ones(2, 2), torch.ones(2)], 2, 1, r"tensor 1 is \(2,\), which has no mode 1"),
+    ([torch.ones(2, 2), torch.ones(2, 3)], 1, 1, r"tensor 1 has \(3,\) behind mode 0"),
+    ([torch.ones(2), torch.ones(2, dtype=F64)], 1, 1, "tensor 1 is torch.float64"),
+    ([torch.ones(2), torch.ones(2, device="meta")], 1, 1, "on meta, but tensor 0"),
+    ([torch.ones(2)], 0, 1, "at least one mode"),
+    ([torch.ones(2)], 1, 0, "a positive number"),
+])
+def test_errors_name_the_tensor_and_the_mode(tensors, order, steps, words):
+    with pytest.raises(ValueError, match=words):
+        pad_tensors(tensors, order, steps)
+
+
+def test_collate_pads_targets_where_they_have_modes():
+    samples = [(tensor(2, 3, 1), torch.tensor([[1, 2, 3], [4, 5, 6]])),
+               (tensor(1, 4, 1), torch.tensor([[7, 8, 9, 1]]))]
+    x, mask, y = collate_padded(samples, 2, 2, fill=-1)
+    assert y.tolist() == [[[1, 2, 3, -1], [4, 5, 6, -1]], [[7, 8, 9, 1], [-1] * 4]]
+    numbers = [(x.numpy(), i) for i, (x, _) in enumerate(samples)]          # arrays and plain numbers too
+    assert torch.equal(collate_padded(numbers, 2, 2)[0], x) and collate_padded(numbers, 2)[2].tolist() == [0, 1]
+
+
+# in a batch as alone
+
+SIZES = [(4, 3, 5, 2), (1, 6, 2, 3), (7, 1, 1, 1), (4, 3, 5, 2)]
+
+
+@attentions
+def test_layers_answer_in_a_padded_batch_as_alone(case):
+    "Also: rows that hold nothing at all, and more padding, change no answer beyond rounding."
+    layer, parts = case.layer(), [case.input(sizes=s[:case.order], seed=i) for i, s in enumerate(SIZES)]
+    with torch.no_grad():
+        alone = [layer(t) for t in parts]
+        for steps in (1, 4):
+            x, mask = pad_tensors(parts, case.order, steps)
+            together = layer(x, mask)
+            for got, want in zip(unpad_tensors(together, mask), alone, strict=True):
+                assert_close(got, want, rtol=0, atol=1e-12)
+            more = layer(torch.cat([x, x.new_full(x[:2].shape, 7.0)]), torch.cat([mask, mask[:2] & False]))
+            assert_close(more[:len(x)], together, rtol=0, atol=1e-14)
+
+
+PICTURES = [(8, 6), (3, 9), (5, 5), (1, 1)]
+PLAIN = dict(in_channels=2, patch=(3, 2), dim=8, heads=2, depth=2)
+SAME = [*({"attention": name} for name in sorted(ATTENTIONS)),
+        *({"positions": p, "attention": a} for p in ("none", "sincos") for a in ("product", "full")),
+        *({"stem": s, "attention": a} for s in ("conv", "local") for a in ("product", "multiscale")),
+        *({"kernel": k} for k in ("prf", "smreg", "elu", "relu")),
+        {"stem_norm": True, "ff": "swiglu"}, {"causal": (0,)}]
+
+
+def words(options):
+    return " ".join(f"{k}={v}" for k, v in options.items())
+
+
+def largest_gap(kind, **options):
+    "Between answers in a padded batch and alone."
+    config = kind(**{**PLAIN, **options})
+    torch.manual_seed(0)
+    model = make_model(config, dtype=F64).eval()
+    parts = [tensor(*own, 2, seed=i) for i, own in enumerate(PICTURES)]
+    x, mask = pad_tensors(parts, 2)
+    with torch.no_grad():
+        y, alone = model(x, mask), [model(t) for t in parts]
+    if kind is not ClassifierConfig:
+        y = unpad_tensors(y, mask if kind is SegmenterConfig else patch_mask(mask, config.patch))
+    return max((a - b).abs().max().item() for a, b in zip(y, alone, strict=True))
+
+
+@pytest.mark.parametrize("kind", [HOTConfig, ClassifierConfig, SegmenterConfig])
+@pytest.mark.parametrize("options", SAME, ids=words)
+def test_models_answer_in_a_padded_batch_as_alone(kind, options):
+    assert largest_gap(kind, **options) < 1e-12
+
+
+@pytest.mark.parametrize("options", [dict(positions="learned", sizes=(8, 9)),
+                                     dict(stem="conv", stem_padding="circular")], ids=words)
+def test_where_a_model_knows_the_padded_sizes_it_answers_otherwise(options):
+    assert largest_gap(SegmenterConfig, **options) > 1e-4
+
+
+def test_a_flattened_readout_takes_one_size():
+    model = make_model(ClassifierConfig(**PLAIN, sizes=(8, 6), readout="flatten"), dtype=F64)
+    x, mask = pad_tensors([tensor(8, 6, 2), tensor(3, 5, 2)], 2)
+    assert model(x, mask).shape == (2, 2)
+    with pytest.raises(ValueError, match="but the head flattens"):
+        model(x[1, :3, :5])
+
+
+# a sample in any company
+
+@pytest.mark.parametrize("threads", [1, 2])
+@each(LAYERS)
+def test_company_and_order_change_a_sample_by_rounding_at_most(case, threads):
+    "Not promised to the bit: products choose their way by the number of rows."
+    had = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        layer, sizes = case.layer(torch.float32), (7, 6, 3, 2)[:case.order]
+        layer = case.layer(torch.float32, sizes=sizes)
+        with torch.no_grad():
+            for arguments in case.arguments(case.input(6, sizes=sizes, dtype=torch.float32)):
+                y, order = layer(*arguments), torch.tensor([3, 0, 5, 1, 4, 2])
+                others = {"again": layer(*arguments), "order": layer(*(t[order] for t in arguments))[order.argsort()],
+                          "alone": torch.cat([layer(*(t[i:i + 1] for t in arguments)) for i in range(6)]),
+                          "three": torch.cat([layer(*(t[a:a + 3] for t in arguments)) for a in (0, 3)])}
+                assert torch.equal(y, others["again"])
+                for name, other in others.items():
+                    assert (y - other).abs().max() <= 1e-5 * y.abs().max(), name
+    finally:
+        torch.set_num_threads(had)
+
+
+# batches of like sizes
+
+@examples(40)
+@given(case=ragged(count=30, most=9), limits=st.sampled_from([(3, None), (None, 800), (4, 900)]),
+       seed=st.integers(0, 3))
+def test_each_sample_once_within_the_limits(case, limits, seed):
+    order, sizes, _, steps = case
+    size, positions = limits
+    positions = positions and max(positions, 12 ** order)
+    sampler = BucketSampler(sizes, size, positions, buckets=4, multiple_of=steps, seed=seed)
+    steps = (steps,) * order if isinstance(steps, int) else steps
+    seen, lengths = [], []
+    for epoch in (0, 1, 0):
+        sampler.set_epoch(epoch)
+        batches = list(sampler)
+        assert sorted(i for b in batches for i in b) == list(range(len(sizes))) and list(sampler) == batches
+        lengths.append(len(batches))
+        for b in batches:
+            box = prod(-(-max(sizes[i][m] for i in b) // s) * s for m, s in enumerate(steps))
+            assert (size is None or len(b) <= size) and (positions is None or len(b) * box <= positions)
+        seen.append(batches)
+    assert seen[0] == seen[2] and set(lengths) == {len(sampler)}
+    assert 0 <= padding_share(sizes, seen[0], steps) < 1
+
+
+@examples(30)
+@given(sizes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=12),
+       least=st.integers(1, 3))
+def test_the_first_cut_saves_most(sizes, least):
+    "Against all cuts there are, one by one."
+    def cost(rows):
+        return len(rows) * prod(max(sizes[i][m] for i in rows) for m in (0, 1)) if rows else 0
+    n = range(len(sizes))
+    best = cost(list(n))
+    for m, at in product((0, 1), range(1, 7)):
+        both = [[i for i in n if sizes[i][m] <= at], [i for i in n if sizes[i][m] > at]]
+        if min(map(len, both)) >= least:
+            best = min(best, sum(map(cost, both)))
+    found = [rows.tolist() for rows in size_buckets(sizes, 2, least)]
+    assert sum(map(cost, found)) == best and sorted(i for rows in found for i in rows) == list(n)
+
+
+def test_buckets_save_padding():
+    "Heights and widths even and independent, 8 to 64; batches of 32, multiples of 4."
+    sizes = torch.randint(8, 65, (1000, 2), generator=torch.Generator().manual_seed(0))
+    chance = padding_share(sizes, torch.randperm(1000, generator=torch.Generator().manual_seed(1)).split(32), 4)
+    assert chance > 0.6
+    assert padding_share(sizes, BucketSampler(sizes, 32, multiple_of=4), 4) < 0.6 * chance
+
+
+class Listed(Dataset):
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, i):
+        return self.samples[i]
+
+
+def small(n=24):
+    sizes = torch.randint(2, 9, (n, 2), generator=torch.Generator().manual_seed(3))
+    data = [(tensor(*own, 2, seed=i, dtype=torch.float32), i % 2) for i, own in enumerate(sizes.tolist())]
+    return sizes, data
+
+
+def loader(**options):
+    sizes, data = small()
+    sampler = BucketSampler(sizes, **{"batch_size": 6, "buckets": 3, "multiple_of": (3, 2), **options})
+    return DataLoader(Listed(data), batch_sampler=sampler,
+                      collate_fn=partial(collate_padded, order=2, multiple_of=(3, 2)))
+
+
+def test_a_loader_can_be_taken_up_anywhere_and_sent_to_workers():
+    whole = [b.tensors for b in loader_batches(loader(), epoch=2)]
+    rest = [b.tensors for b in loader_batches(pickle.loads(pickle.dumps(loader())), epoch=2, skip=2)]
+    assert len(whole) == len(loader()) == len(rest) + 2
+    for a, b in zip(whole[2:], rest, strict=True):
+        assert all(map(torch.equal, a, b))
+
+
+def test_a_run_goes_on_to_the_same_bits_and_other_batches_are_another_run(tmp_path):
+    class Killed(Exception):
+        pass
+    ends, config, task = [], TrainConfig(epochs=3, rate=0.01), Classification(2)
+
+    def begin():
+        torch.manual_seed(0)
+        return make_model(ClassifierConfig(**{**PLAIN, "depth": 1}))
+    for folder, stops in (("whole", [99]), ("parts", [5, 99])):
+        for stop in stops:
+            model, seen = begin(), []
+
+            def look(x, mask, y, seen=seen, stop=stop):
+                seen.append(len(seen))
+                if len(seen) > stop:
+                    raise Killed
+                return x, mask, y
+            try:
+                fit(model, loader(), loader(), task, config, tmp_path / folder, augment=look, save_every=1)
+            except Killed:
+                continue
+        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*ends) and len(seen) == 3 * len(loader()) - 5
+    several = (loader(), loader(), loader(seed=1), loader(batch_size=5))
+    marks = [fingerprint(begin(), one, one, task, config) for one in several]
+    assert marks[0] == marks[1] and marks[0] != marks[2] and marks[0] != marks[3]
+
+
+def test_accelerate_takes_it():
+    "Prepared for one process; for two, the shards of both are formed here."
+    prepared = Accelerator(cpu=True).prepare(loader())
+    for epoch in (0, 1):                                        # it counts the epochs itself
+        for (x, mask, y), want in zip(prepared, loader_batches(loader(), epoch=epoch), strict=True):
+            assert all(map(torch.equal, (x, mask, y), want.tensors))
+    sampler = loader().batch_sampler
+    shards = [list(BatchSamplerShard(sampler, 2, rank)) for rank in (0, 1)]
+    assert len(shards[0]) == len(shards[1])
+    assert {i for shard in shards for batch in shard for i in batch} == set(range(24))
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (lambda: BucketSampler([(1, 2), (3,)], 2), "of equally many modes"),
+    (lambda: BucketSampler([], 2), "there must be a sample"),
+    (lambda: BucketSampler([(1, 0)], 2), "no empty mode"),
+    (lambda: BucketSampler([(1, 2)]), "give batch_size or max_positions"),
+    (lambda: BucketSampler([(1, 2)], 0), "all of them positive"),
+    (lambda: BucketSampler([(1, 2), (5, 5)], max_positions=24), r"sample 1 alone fills \(5, 5\), 25 positions"),
+    (lambda: unpad_tensors(torch.ones(1, 2), [(3,)]), "tensor 0 should have size 3 in mode 0"),
+    (lambda: unpad_tensors(torch.ones(1, 2), [(1, 1)]), "tensor 0 should have size 1 in mode 1"),
+    (lambda: unpad_tensors(torch.ones(1, 2), []), "there are 0 sizes for 1 tensors"),
+])
+def test_errors_of_samplers_and_of_cutting(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+# compilation
+
+GROWING = [(3, 5, 4), (2, 7, 6), (4, 3, 9), (5, 8, 2), (3, 9, 9)]
+
+
+def graphs(model, inputs):
+    torch.compiler.reset()
+    made = []
+
+    def count(graph, example):
+        made.append(graph)
+        return graph.forward
+    compiled = torch.compile(model, backend=count, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for arguments in inputs:
+            assert_close(compiled(*arguments), model(*arguments), rtol=1e-4, atol=1e-5)
+    return len(made)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])
+@pytest.mark.parametrize(("name", "most"), [("full", 1), ("product", 1), ("hot1", 2), ("axial", 1)])
+def test_changing_sizes_compile_once(name, most, masked):
+    "The product of three modes chooses between two ways to multiply the middle one, by the sizes."
+    case, inputs = next(c for c in ATTENTION if c.name == name), []
+    for batch, *sizes in GROWING:
+        own = [(n, *[2 + n % 3 + i] * (case.order - 1)) for i, n in enumerate(sizes * 3)][:batch]
+        x, mask = pad_tensors([case.input(sizes=s, dtype=torch.float32) for s in own], case.order)
+        inputs.append((x, mask) if masked else (x,))
+    assert graphs(case.layer(torch.float32), inputs) <= most
+
+
+def test_a_model_compiles_once_where_patches_fit():
+    "Not 2 samples of 2 channels at first: what is equal there, PyTorch takes for one size."
+    model = make_model(ClassifierConfig(**{**PLAIN, "depth": 1})).eval()
+    lists = [[tensor(n + i, 2 * n + i, 2, dtype=torch.float32) for i in range(b)] for b, n in ((4, 5), (3, 7), (2, 9))]
+    assert graphs(model, [pad_tensors(own, 2, (3, 2)) for own in lists]) == 1
