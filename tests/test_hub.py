@@ -1,0 +1,136 @@
+"""Models go to a hub and come back: a small hub on this machine listens to the real huggingface_hub."""
+import inspect
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from smallhub import SmallHub
+
+from hot_nbdev.hub import FILES, model_card, pull_model, push_model
+from hot_nbdev.linear import LinearConfig
+from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
+from hot_nbdev.models import make_model
+
+NEEDS = 'needs huggingface_hub: pip install "hot_nbdev[hub]"'
+SMALL = dict(patch=(2, 2), dim=8, depth=1, heads=2)
+KINDS = [HOTConfig(**SMALL), ClassifierConfig(**SMALL, classes=3), LinearConfig(),
+         SegmenterConfig(**SMALL, attention="axial", causal=(0,)),
+         ForecasterConfig(patch=(4, 1), dim=8, depth=1, heads=2, lookback=8, horizons=(5,))]
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    "A small hub that huggingface_hub takes for the one of the world."
+    library = pytest.importorskip("huggingface_hub", reason=NEEDS)
+    HfApi, _ = library.HfApi, library.snapshot_download     # loads the modules that hold addresses
+    with SmallHub() as small:
+        places = {"ENDPOINT": small.address, "HF_HUB_CACHE": str(tmp_path / "cache"),
+                  "HUGGINGFACE_CO_URL_TEMPLATE": small.address + "/{repo_id}/resolve/{revision}/{filename}"}
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        for module in [m for name, m in sys.modules.items() if name.startswith("huggingface_hub.")]:
+            for name in places.keys() & vars(module).keys():
+                monkeypatch.setattr(module, name, places[name])
+        first = inspect.signature(HfApi.__init__).parameters["endpoint"].default
+        monkeypatch.setattr(HfApi.__init__, "__defaults__", (first and small.address, *HfApi.__init__.__defaults__[1:]))
+        yield small
+
+
+@pytest.mark.parametrize("config", KINDS, ids=lambda c: type(c).__name__)
+def test_a_model_comes_back_as_it_was(hub, config):
+    torch.manual_seed(0)
+    model = make_model(config, dtype=torch.float64)
+    number = push_model(model, "someone/thing", token="hf_x")
+    assert set(hub.find("someone/thing", "main")[1]) == {*FILES, "README.md", ".gitattributes"}
+    for revision in (None, number):
+        again = pull_model("someone/thing", revision)
+        assert type(again) is type(model) and again.config == config and not again.training
+        ours, theirs = model.state_dict(), again.state_dict()
+        assert ours.keys() == theirs.keys() and all(t.equal(theirs[n]) for n, t in ours.items())
+        assert {t.dtype for t in theirs.values()} == {t.dtype for t in ours.values()}
+    assert pull_model("someone/thing", dtype=torch.float32).state_dict()[next(iter(ours))].dtype == torch.float32
+
+
+def test_only_two_files_are_downloaded_and_no_pickle(hub, tmp_path):
+    push_model(make_model(KINDS[1]), "someone/thing", token="hf_x")
+    others = {"pytorch_model.bin": pickle.dumps(print), "setup.py": b"raise SystemExit", "a/config.json": b"{}"}
+    hub.commit("someone/thing", "main", others)
+    hub.asked.clear()
+    pull_model("someone/thing", cache_dir=tmp_path / "own")
+    assert {path.rpartition("/")[2] for method, path in hub.asked if "/resolve/" in path} == set(FILES)
+    assert sorted(p.name for p in (tmp_path / "own").glob("*/snapshots/*/**/*")) == sorted(FILES)
+
+
+def test_a_repository_of_a_pickle_alone_is_refused(hub):
+    hub.commit("someone/old", "main", {"config.json": b"{}", "pytorch_model.bin": pickle.dumps(print)})
+    with pytest.raises((FileNotFoundError, ValueError), match="config.json|model.safetensors"):
+        pull_model("someone/old")
+
+
+def test_a_commit_stays_what_it_is(hub):
+    first, second = (make_model(KINDS[1]) for _ in range(2))
+    number = push_model(first, "someone/thing", token="hf_x")
+    assert push_model(second, "someone/thing", token="hf_x", message="Better") != number and hub.messages == ["Better"]
+    assert pull_model("someone/thing", number).head.weight.equal(first.head.weight)
+    assert pull_model("someone/thing").head.weight.equal(second.head.weight)
+
+
+def test_branches_and_private_repositories(hub):
+    first, second = (make_model(KINDS[1]) for _ in range(2))
+    push_model(first, "someone/thing", token="hf_x", private=True)
+    assert hub.made.get("private") or hub.made.get("visibility") == "private"
+    push_model(second, "someone/thing", token="hf_x", revision="try")
+    assert pull_model("someone/thing").head.weight.equal(first.head.weight)
+    assert pull_model("someone/thing", "try").head.weight.equal(second.head.weight)
+
+
+def test_a_card_is_written_once(hub):
+    model = make_model(KINDS[1])
+    push_model(model, "someone/thing", token="hf_x")
+    assert hub.find("someone/thing", "main")[1]["README.md"].decode() == model_card(model, "someone/thing")
+    hub.commit("someone/thing", "main", {"README.md": b"mine"})
+    push_model(model, "someone/thing", token="hf_x")
+    assert hub.find("someone/thing", "main")[1]["README.md"] == b"mine"
+
+
+def test_the_card_is_one_that_the_hub_reads():
+    library = pytest.importorskip("huggingface_hub", reason=NEEDS)
+    card = library.ModelCard(model_card(make_model(KINDS[1]), "someone/thing"))
+    assert card.data.library_name == "hot_nbdev" and "pull_model('someone/thing')" in card.text
+
+
+def test_what_was_downloaded_needs_no_network(hub, tmp_path):
+    model = make_model(KINDS[1])
+    push_model(model, "someone/thing", token="hf_x")
+    pull_model("someone/thing", cache_dir=tmp_path)
+    hub.asked.clear()
+    assert pull_model("someone/thing", cache_dir=tmp_path, local_files_only=True).head.weight.equal(model.head.weight)
+    assert hub.asked == []
+
+
+def test_settings_of_an_unknown_kind_are_told(hub):
+    settings = json.dumps({"model": "their_own"}).encode()
+    hub.commit("someone/other", "main", {"config.json": settings, "model.safetensors": b""})
+    with pytest.raises(ValueError, match="config.json: ModelConfig: model is 'their_own'; known are"):
+        pull_model("someone/other")
+
+
+def test_what_is_no_model_is_not_pushed():
+    with pytest.raises(ValueError, match="push_model: model is a Linear, but must be a hot_nbdev Model"):
+        push_model(torch.nn.Linear(2, 2), "someone/thing")
+
+
+@pytest.mark.parametrize("name,call", [("push_model", lambda: push_model(make_model(KINDS[1]), "a/b")),
+                                       ("pull_model", lambda: pull_model("a/b"))])
+def test_without_huggingface_hub_the_error_names_the_extra(monkeypatch, name, call):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ImportError, match=name + r' needs huggingface_hub, .*: pip install "hot_nbdev\[hub\]"'):
+        call()
+
+
+def test_importing_the_module_does_not_import_huggingface_hub():
+    code = "import sys, hot_nbdev.hub; print('huggingface_hub' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

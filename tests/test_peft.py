@@ -1,0 +1,260 @@
+"""Kronecker adapters as a method of PEFT: they train, are saved, loaded, merged and switched as PEFT's own are."""
+import copy
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from chapters import ROOT, Chapter
+from torch import nn
+from torch.testing import assert_close
+
+from hot_nbdev.adapters import LoRA, NdLoRA
+from hot_nbdev.kronecker import kron
+from hot_nbdev.model_config import ClassifierConfig
+from hot_nbdev.models import make_model
+from hot_nbdev.peft_method import register_ndlora
+
+TARGETS = ["to_q", "to_v", "up"]
+
+
+@pytest.fixture(autouse=True)
+def no_torchvision(monkeypatch):
+    "PEFT imports transformers, which looks for torchvision; it is not needed, and None hides it."
+    if "torchvision" not in sys.modules:
+        monkeypatch.setitem(sys.modules, "torchvision", None)
+
+
+@pytest.fixture
+def peft(no_torchvision):
+    return pytest.importorskip("peft", reason='needs PEFT: pip install "hot_nbdev[peft]"')
+
+
+@pytest.fixture
+def Config(peft):
+    return register_ndlora()
+
+
+def model(seed=0, dtype=torch.float64):
+    torch.manual_seed(seed)
+    return make_model(ClassifierConfig(patch=(2, 2), dim=16, depth=2, heads=2, classes=3), dtype=dtype).eval()
+
+
+X = torch.randn(2, 6, 8, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def adapted(peft, config, seed=1):
+    base = model()
+    torch.manual_seed(seed)
+    return peft.get_peft_model(base, config).eval()
+
+
+def test_it_starts_as_the_model_and_trains_the_adapters_alone(peft, Config):
+    adapted_model = adapted(peft, Config(target_modules=TARGETS, terms=2, dropout=0.1)).train()
+    assert_close(adapted_model.eval()(X), model()(X), rtol=0, atol=0)
+    optimizer = torch.optim.SGD(adapted_model.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        adapted_model.train()(X).square().sum().backward()
+        optimizer.step()
+    trained = {n for n, p in adapted_model.named_parameters() if p.requires_grad}
+    assert trained and all("ndlora_terms.default" in n for n in trained)
+    old = dict(model().named_parameters())
+    for name, p in adapted_model.named_parameters():
+        if name not in trained:
+            assert p.grad is None and p.equal(old[name.removeprefix("base_model.model.").replace("base_layer.", "")])
+    with adapted_model.disable_adapter():
+        assert_close(adapted_model.eval()(X), model()(X), rtol=0, atol=0)
+    assert (adapted_model(X) - model()(X)).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("settings", [dict(), dict(terms=3, alpha=2.5), dict(modes=3), dict(terms=2, modes=4),
+                                      dict(in_features=[2, 8], out_features=[16, 1])])
+def test_the_update_is_that_of_the_definition_and_of_the_library(Config, peft, settings):
+    "y = W x + b + alpha / R · Σ (W_1 ⊗ ⋯ ⊗ W_N) x, as written out, and as NdLoRA has it."
+    torch.manual_seed(0)
+    linear = nn.Linear(16, 16).double()
+    W, b, x = linear.weight.detach().clone(), linear.bias.detach().clone(), torch.randn(5, 16, dtype=torch.float64)
+    own = NdLoRA(copy.deepcopy(linear), **settings).double()
+    net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False, **settings))
+    layer = net.base_model.model[0]
+    D = sum(kron(*(p.detach() for p in term.layer.weights)) for term in layer.ndlora_terms["default"])
+    D = settings.get("alpha", 1.0) / settings.get("terms", 1) * D
+    assert_close(net(x), x @ (W + D).T + b, rtol=0, atol=1e-12)
+    own.terms.load_state_dict(layer.ndlora_terms["default"].state_dict())
+    assert_close(net(x), own(x), rtol=0, atol=1e-12)
+    assert sum(p.numel() for p in net.parameters() if p.requires_grad) == sum(p.numel() for p in own.own_parameters())
+
+
+def test_saved_and_loaded(peft, Config, tmp_path):
+    "One safetensors file and settings; a fresh model becomes the one that was saved."
+    first = adapted(peft, Config(target_modules=TARGETS, terms=2, init_weights=False, modules_to_save=["head"]))
+    with torch.no_grad():
+        first.base_model.model.head.modules_to_save["default"].weight.add_(1)
+    y = first(X)
+    first.save_pretrained(tmp_path)
+    written = {p.name for p in tmp_path.iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors"} <= written and "adapter_model.bin" not in written
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "NDLORA"
+    again = peft.PeftModel.from_pretrained(model(), tmp_path).eval()
+    assert_close(again(X), y, rtol=0, atol=1e-12)
+    assert type(peft.PeftConfig.from_pretrained(tmp_path)) is Config
+    trainable = peft.PeftModel.from_pretrained(model(), tmp_path, is_trainable=True)
+    assert any(p.requires_grad for p in trainable.parameters())
+    cheap = peft.PeftModel.from_pretrained(model(), tmp_path, low_cpu_mem_usage=True).eval()
+    assert_close(cheap(X), y, rtol=0, atol=1e-12)
+
+
+def test_a_fresh_process_loads_what_was_saved(peft, Config, tmp_path):
+    torch.manual_seed(0)
+    linear = nn.Linear(4, 6).double()
+    torch.save(linear.state_dict(), tmp_path / "linear.pt")
+    net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False))
+    net.save_pretrained(tmp_path / "adapter")
+    x = torch.ones(4, dtype=torch.float64)
+    code = ("import sys; sys.modules['torchvision'] = None\nimport torch\nfrom peft import PeftModel\n"
+            "from hot_nbdev.peft_method import register_ndlora\nregister_ndlora()\n"
+            "linear = torch.nn.Linear(4, 6).double()\nlinear.load_state_dict(torch.load('linear.pt'))\n"
+            "net = PeftModel.from_pretrained(torch.nn.Sequential(linear), 'adapter')\n"
+            "print(*net(torch.ones(4, dtype=torch.float64)).tolist())")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [float(v) for v in done.stdout.split()] == pytest.approx(net(x).tolist(), rel=0, abs=1e-12)
+
+
+def test_merging_equals_the_adapted_model_and_leaves_plain_layers(peft, Config):
+    net = adapted(peft, Config(target_modules=TARGETS, terms=2, modes=3, init_weights=False))
+    y = net(X)
+    merged = net.merge_and_unload(safe_merge=True)
+    assert_close(merged(X), y, rtol=0, atol=1e-12)
+    assert type(merged) is type(model()) and [type(m) for m in merged.modules()] == [type(m) for m in model().modules()]
+    assert merged.state_dict().keys() == model().state_dict().keys()
+
+
+def test_taking_a_merge_apart_is_exact_also_in_half_precision(peft, Config):
+    base = model(dtype=torch.bfloat16)
+    before = {n: p.clone() for n, p in base.named_parameters()}
+    net = peft.get_peft_model(base, Config(target_modules=TARGETS, init_weights=False)).eval()
+    for _ in range(3):
+        net.merge_adapter()
+        up = net.base_model.model.encoder.blocks[0].ff.up.base_layer
+        assert not up.weight.equal(before["encoder.blocks.0.ff.up.weight"])
+        net.unmerge_adapter()
+    for name, p in net.base_model.model.named_parameters():
+        if "ndlora" not in name:
+            assert p.equal(before[name.replace("base_layer.", "")]), name
+    x = X.bfloat16()
+    assert net(x).dtype == torch.bfloat16
+    assert_close(net.merge_and_unload()(x).float(), net(x).float(), rtol=0.05, atol=0.05)
+
+
+def test_a_merged_model_gives_the_base_where_adapters_are_disabled(peft, Config):
+    net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
+    net.merge_adapter()
+    with net.disable_adapter():
+        assert_close(net(X), model()(X), rtol=0, atol=0)
+
+
+def test_unload_gives_the_base_back(peft, Config):
+    net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
+    assert_close(net.unload()(X), model()(X), rtol=0, atol=0)
+
+
+def test_several_adapters(peft, Config):
+    "Each acts alone, both act together, one can be taken out; and only the active one trains."
+    one, two = (Config(target_modules=t, terms=n, init_weights=False) for t, n in ((TARGETS, 1), (["to_v", "down"], 2)))
+    net = adapted(peft, one)
+    y1 = net(X)
+    torch.manual_seed(5)
+    net.add_adapter("second", two)
+    assert_close(net(X), y1, rtol=0, atol=0)
+    net.set_adapter("second")
+    y2 = net(X)
+    trained = [n for n, p in net.named_parameters() if p.requires_grad]
+    assert trained and all("ndlora_terms.second" in n for n in trained)
+    assert (y1 - y2).abs().max() > 1e-3
+    net.base_model.set_adapter(["default", "second"])
+    both = net(X)
+    deltas = {}
+    for name, layer in net.named_modules():
+        if hasattr(layer, "ndlora_terms"):
+            deltas[name.removeprefix("base_model.model.")] = sum(layer.get_delta_weight(a) for a in layer.ndlora_terms)
+    plain = model()
+    with torch.no_grad():
+        for name, delta in deltas.items():
+            plain.get_submodule(name).weight.add_(delta)
+    assert_close(both, plain(X), rtol=0, atol=1e-12)
+    net.delete_adapter("second")
+    net.set_adapter("default")
+    assert_close(net(X), y1, rtol=0, atol=1e-12)
+
+
+def test_settings_copies_and_pickles(peft, Config):
+    assert register_ndlora() is Config and issubclass(Config, peft.PeftConfig)
+    net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
+    assert_close(copy.deepcopy(net)(X), net(X), rtol=0, atol=0)
+    assert pickle.loads(pickle.dumps(net.peft_config["default"])) == net.peft_config["default"]
+    assert net.peft_config["default"].peft_type == "NDLORA" == net.peft_config["default"].peft_type.value
+    assert "LORA" in [t.value for t in peft.PeftType] and "NDLORA" not in [t.value for t in peft.PeftType]
+
+
+def test_lora_of_peft_still_works_beside_it(peft, Config):
+    net = adapted(peft, peft.LoraConfig(r=2, target_modules=TARGETS, init_lora_weights=False))
+    layer = net.base_model.model.encoder.blocks[0].ff.up
+    own = LoRA(copy.deepcopy(layer.base_layer), rank=2, alpha=8).double()
+    with torch.no_grad():
+        own.A.copy_(layer.lora_A["default"].weight)
+        own.B.copy_(layer.lora_B["default"].weight)
+    t = torch.randn(3, 16, dtype=torch.float64)
+    assert_close(layer(t), own(t), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("settings,says", [
+    (dict(terms=0), "NdLoraConfig: terms is 0, but must be a whole number from 1 on"),
+    (dict(modes=1), "NdLoraConfig: modes is 1, but must be a whole number from 2 on"),
+    (dict(in_features=[3, 5]), r"NdLoraConfig: the layer takes 16 features to"),
+    (dict(target_modules=["embed"]), "NdLora: 'encoder.embed' is a PatchEmbed, but must be an nn.Linear"),
+])
+def test_errors_say_what_was_wanted(peft, Config, settings, says):
+    with pytest.raises(ValueError, match=says):
+        peft.get_peft_model(model(), Config(**{"target_modules": TARGETS, **settings}))
+
+
+def test_a_weight_that_is_not_finite_is_not_merged(peft, Config):
+    net = adapted(peft, Config(target_modules=["head"], init_weights=False))
+    with torch.no_grad():
+        net.base_model.model.head.ndlora_terms["default"][0].layer.weights[0].fill_(float("inf"))
+    with pytest.raises(ValueError, match="adapter 'default' the merged weight is not finite"):
+        net.merge_adapter(safe_merge=True)
+
+
+def test_the_example_of_the_page_runs(peft, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = re.search(r"```python\n(.*?)```", Chapter(ROOT / "nbs" / "peft_method.ipynb").text, re.S)[1]
+    names = {}
+    exec(code, names)
+    assert isinstance(names["merged"], nn.Sequential) and type(names["merged"][0]) is nn.Linear
+
+
+def test_without_peft_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ImportError, match=r'register_ndlora needs PEFT.*pip install "hot_nbdev\[peft\]"'):
+        register_ndlora()
+
+
+def test_an_older_peft_is_told(peft, monkeypatch):
+    monkeypatch.setattr(peft, "__version__", "0.20.3")
+    with pytest.raises(ImportError, match="needs PEFT 0.21 or later, but 0.20.3 is installed"):
+        register_ndlora()
+
+
+def test_importing_the_module_does_not_import_peft():
+    code = "import sys, hot_nbdev.peft_method; print({'peft', 'transformers'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
