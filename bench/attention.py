@@ -15,13 +15,14 @@ from math import prod
 from statistics import median
 
 import torch
-from timing import calls, decimals, in_turns, options, over, progress, spread, wait, write
+from timing import decimals, in_turns, options, over, progress, spread, wait, write
 from torch import nn
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention
 from hot_nbdev.cost import attention_cost, peak_memory
 from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.profiling import passes
 
 SHAPES = [  # batch, sizes, dim
     (8, (7, 7, 7), 128), (2, (14, 14, 14), 128), (1, (28, 28, 28), 64),
@@ -72,12 +73,12 @@ def measure(batch, sizes, dim, training, args):
     "Rows for one shape and one kind of pass."
     x = torch.randn(batch, *sizes, dim, device=args.device)
     found = rivals(sizes, dim)
-    run = {name: calls(module.to(args.device), x, training) for name, module, _ in found}
+    run = {name: passes(module.to(args.device), x, training) for name, module, _ in found}
     times = in_turns(run, args)
     (_, _, base), *_ = found
-    passes = 3 if training else 1                                           # a backward pass counts twice
+    runs = 3 if training else 1                                            # a backward pass counts twice
     for name, _, counted in found:
-        limit = median(over(times[name], times["second"], passes * batch * counted)) if counted else None
+        limit = median(over(times[name], times["second"], runs * batch * counted)) if counted else None
         yield [batch, "x".join(map(str, sizes)), dim, "train" if training else "forward", name,
                *decimals([*spread(over(times[name], times["floor"])), limit, counted and counted / base,
                           peak(run[name], x, args.device)])]

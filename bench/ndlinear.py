@@ -1,6 +1,7 @@
 """NdLinear timed against the published layer, its other rivals and its limit.
 
     python bench/ndlinear.py             seven shapes with all rivals, sixty random ones; some minutes
+    python bench/ndlinear.py --random 200 --out results/bench_ndlinear_random.csv
     python bench/ndlinear.py --quick     few rounds, for a first look
 
 How times are taken: bench/timing.py. All times are divided by that of the published layer, the package
@@ -13,6 +14,7 @@ that the multiply-adds of the cheapest order would take at the rate of a product
 matrices: it cannot be reached. A backward pass is taken to cost two forward passes. Random shapes have two
 to four modes (for one mode all rivals are nn.Linear), and no tensor on the way has fewer than 500 or more
 than 1.5 million entries. Needs the published layer: pip install "hot_nbdev[peers]"."""
+import importlib.util
 import random
 import sys
 from itertools import permutations
@@ -23,11 +25,12 @@ from statistics import geometric_mean, median
 import tensorly
 import torch
 from tensorly.tenalg import multi_mode_dot
-from timing import calls, decimals, in_turns, options, over, progress, spread, write
+from timing import decimals, in_turns, options, over, progress, spread, write
 from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.ndlinear import NdLinear, flops
+from hot_nbdev.profiling import passes
 
 SHAPES = [  # batch, sizes before, sizes after
     (16, (28, 28, 28), (28, 28, 28)), (16, (32, 32, 32), (32, 32, 32)), (128, (96, 64), (96, 64)),
@@ -92,6 +95,12 @@ def through_tensorly(x, weights):
     return multi_mode_dot(x, weights, range(1, x.ndim))
 
 
+def through_fastkron(x, weights):
+    from pyfastkron import fastkrontorch
+    y = fastkrontorch.gekmm(x.flatten(1), [W.mT.contiguous() for W in weights])
+    return y.reshape(len(x), *(len(W) for W in weights))
+
+
 def rivals(Published, sizes, out, all_of_them):
     "What is timed, by name; the published layer first."
     theirs, ours = Published(input_dims=sizes, hidden_size=out), NdLinear(sizes, out)
@@ -105,6 +114,8 @@ def rivals(Published, sizes, out, all_of_them):
     found = {"published": theirs, "NdLinear": ours, "plain": plain}
     if all_of_them:
         found |= {"einsum": Other(ours, einsum), "TensorLy": Other(ours, through_tensorly)}
+        if importlib.util.find_spec("pyfastkron"):
+            found["FastKron"] = Other(ours, through_fastkron)
         if prod(sizes) * prod(out) <= 2 ** 24:
             found["dense"] = nn.Sequential(nn.Flatten(), ours.to_linear(), nn.Unflatten(1, out))
     return found
@@ -117,7 +128,7 @@ def measure(Published, batch, sizes, out, training, all_of_them, args):
     with torch.no_grad():
         for f in found.values():
             assert_close(f(x), found["published"](x), rtol=1e-3, atol=1e-4)
-    times = in_turns({name: calls(f, x, training) for name, f in found.items()}, args)
+    times = in_turns({name: passes(f, x, training) for name, f in found.items()}, args)
     fewest = min(flops(sizes, out, order, batch) for order in permutations(range(len(sizes)))) / 2
     fewest *= 3 if training else 1                                          # a backward pass counts twice
     return {name: [*spread(over(times[name], times["published"])), min(times[name]) / min(times["published"]),
@@ -134,7 +145,7 @@ def report(kind, name, numbers):
 
 
 def main():
-    args = options(__doc__, "ndlinear", rounds=100, least=0.002)
+    args = options(__doc__, "ndlinear", rounds=100, least=0.002, random=(COUNT, "how many random shapes"))
     Published = published()
     if Published is None:
         print("the published layer is not installed, so there is nothing to compare with: "
@@ -143,7 +154,7 @@ def main():
     print(f"{'shape':>40} {'pass':>8} {'what':>10} {'x published':>11} {'least':>6} {'most':>6} "
           f"{'of least':>8} {'x limit':>8}")
     rows, ours = [], {(kind, "NdLinear"): [] for kind in BARS}
-    todo = [("named", *s) for s in SHAPES] + [("random", *s) for s in random_shapes(COUNT)]
+    todo = [("named", *s) for s in SHAPES] + [("random", *s) for s in random_shapes(args.random)]
     for i, (group, batch, sizes, out) in enumerate(todo):
         before, after = ("x".join(map(str, s)) for s in (sizes, out))
         for kind in BARS:

@@ -10,11 +10,13 @@ import argparse
 import csv
 import os
 import sys
-import time
 from pathlib import Path
 from statistics import median
 
 import torch
+
+from hot_nbdev.profiling import seconds
+from hot_nbdev.results import library_commit, processor
 
 RESULTS = Path(__file__).parents[1] / "results"
 SQUARE = 1024
@@ -23,36 +25,6 @@ SQUARE = 1024
 def wait(device):
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def timed(call, times, device):
-    "Seconds of one call, as the mean over `times` calls in a row."
-    alone = device.type == "cpu" and torch.get_num_threads() == 1
-    clock = time.process_time if alone else time.perf_counter
-    wait(device)
-    start = clock()
-    for _ in range(times):
-        call()
-    wait(device)
-    return (clock() - start) / times
-
-
-def calls(module, x, training):
-    "A function without arguments that runs the module once, forward or forward and backward."
-    module.requires_grad_(training)
-    if not training:
-        @torch.inference_mode()
-        def forward():
-            return module(x)
-        return forward
-    x = x.clone().requires_grad_()
-    g = torch.randn_like(module(x))
-
-    def train():
-        module.zero_grad(set_to_none=True)
-        x.grad = None
-        module(x).backward(g)
-    return train
 
 
 def in_turns(rivals, args):
@@ -64,11 +36,11 @@ def in_turns(rivals, args):
     repeat, times = {}, {name: [] for name in rivals}
     for name, call in rivals.items():
         call()                                                              # warm up
-        repeat[name] = max(1, int(args.least / timed(call, 1, args.device)))
+        repeat[name] = max(1, int(args.least / seconds(call, 1, args.device)))
     for turn in range(args.rounds):
         for name, call in rivals.items():
             if turn < 5 or sum(times[name]) * repeat[name] < 1:
-                times[name].append(timed(call, repeat[name], args.device))
+                times[name].append(seconds(call, repeat[name], args.device))
     times["second"] = [t / SQUARE ** 3 for t in times["second"]]
     return times
 
@@ -83,8 +55,8 @@ def spread(ratios):
     return [median(ratios), min(ratios), max(ratios)]
 
 
-def options(doc, name, rounds, least):
-    """The command line: args with device, rounds, least, out and about (for each row).
+def options(doc, name, rounds, least, **more):
+    """The command line: args with device, rounds, least, out and about (for each row); `more` are further numbers.
 
     A turn takes about `least` seconds where calls are shorter. Many short turns are steadier than few long
     ones where other work interrupts: most turns then pass without.
@@ -94,18 +66,21 @@ def options(doc, name, rounds, least):
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", type=torch.device)
     parser.add_argument("--out", default=RESULTS / f"bench_{name}.csv", type=Path)
     parser.add_argument("--threads", type=int, help="threads of the CPU; default: PyTorch's choice")
+    for flag, (default, what) in more.items():
+        parser.add_argument(f"--{flag}", type=int, default=default, help=f"{what} (default: %(default)s)")
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
     args.rounds, args.least = max(5, rounds // 5) if args.quick else rounds, least
-    args.about = [args.rounds, hardware(args.device), torch.__version__.split("+")[0]]
+    args.about = [args.rounds, hardware(args.device), torch.__version__.split("+")[0], processor(),
+                  torch.get_num_threads(), library_commit()]
     torch.manual_seed(0)
     if hasattr(os, "getloadavg") and os.getloadavg()[0] > 1:
         print(f"this machine has other work to do (load {os.getloadavg()[0]:.1f}): expect a wide spread")
     return args
 
 
-ABOUT = ["rounds", "hardware", "torch"]     # the columns of args.about
+ABOUT = ["rounds", "hardware", "torch", "processor", "threads", "commit"]     # the columns of args.about
 
 
 def hardware(device):

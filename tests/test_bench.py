@@ -29,7 +29,7 @@ def load(monkeypatch):
 
 @pytest.fixture
 def args(tmp_path):
-    return argparse.Namespace(device=torch.device("cpu"), rounds=2, least=0, about=[2, "", ""],
+    return argparse.Namespace(device=torch.device("cpu"), rounds=2, least=0, about=[2, "", "", "", 1, ""],
                               out=tmp_path / "rows.csv")
 
 
@@ -74,7 +74,7 @@ def test_attention_is_timed(load, args):
 def test_long_calls_drop_out_of_the_rounds(load, args):
     "After five rounds, once they have had a second."
     timing = load("timing")
-    timing.timed = lambda call, times, device: getattr(call, "seconds", 0.001)
+    timing.seconds = lambda call, times, device: getattr(call, "seconds", 0.001)
     short, long = lambda: None, lambda: None
     short.seconds, long.seconds = 0.001, 0.3
     args.rounds, args.least = 8, 0.01
@@ -210,10 +210,24 @@ def test_phase_correlation_finds_every_shift(load):
         (x, y), k = part[torch.arange(40)], len(sizes)
         found = bench.phase_correlation(*x.unbind(-1))
         assert ((found - part.draws[:, 1 + k:]) % torch.tensor(sizes) == 0).all()
-        answers, target = bench.answers(part)
+        answers, target = bench.moved_answers(part)
         assert torch.equal(answers["true shift"][..., None], target) and torch.equal(target, y)
         assert torch.equal(answers["phase correlation"], answers["true shift"])
         assert torch.equal(answers["last frame"], x[..., 1])
+
+
+def test_best_overlap_and_matching_find_every_move(load):
+    bench = load("motion_simple")
+    from hot_nbdev.moved import Aligned, Shifted, white_fields
+    fields = white_fields(4, (20, 24), torch.Generator().manual_seed(1))
+    fields[fields > 1.5] = torch.nan
+    part = Shifted(fields, (8, 10), (3, 2), 30, torus=False)
+    answers, y = bench.moved_answers(part)
+    known = ~y.isnan()
+    assert torch.equal(answers["best overlap"][..., None][known], y[known])
+    part = Aligned(white_fields(3, (6, 5), torch.Generator().manual_seed(2)), 20)
+    answers, y = bench.ordered_answers(part)
+    assert torch.equal(answers["matched rows and columns"][..., None], y)
 
 
 def test_epochs_of_the_motion_tables_fill_their_budget(load):
@@ -315,3 +329,70 @@ def test_the_opening_is_run_with_its_own_code(load):
     for model in own["kinds"]:
         updates, error = bench.waited(own, model, 4, 0, 0.01, most=20)
         assert updates == 20 and 0.5 < error < 2
+
+
+@pytest.fixture
+def growth(load, monkeypatch):
+    bench = load("growth")
+    small = {"CUBES": [(2,) * 3, (3,) * 3, (4,) * 3], "TABLES": [(2, 3), (4, 3)], "STREAMS": [(2, 2, 2), (4, 2, 2)]}
+    for name, shapes in small.items():
+        monkeypatch.setattr(bench, name, shapes)
+    monkeypatch.setattr(bench, "DIM", 16)
+    return bench
+
+
+def test_growth_has_a_row_for_each_case_and_goes_on_where_it_stopped(growth, tmp_path, monkeypatch):
+    from hot_nbdev.results import read_rows
+    chosen, out, cpu = list(growth.cases()), tmp_path / "rows.csv", torch.device("cpu")
+    assert len(chosen) == len(set(chosen)) == 3 * 2 * 5 + 2 * 2 * 2
+    assert growth.run(out, chosen, 5.0, 1.0, cpu, dry=True) == len(chosen) and not out.exists()
+    assert growth.run(out, chosen[:7], 5.0, 1.0, cpu) == 7
+    assert growth.run(out, chosen, 5.0, 1.0, cpu) == len(chosen) - 7
+    rows = read_rows(out)
+    assert len({tuple(r[k] for k in growth.KEY) for r in rows}) == len(rows) == len(chosen)
+    for r in rows:
+        assert r["processor"] and r["threads"] and r["torch"]
+        assert int(r["positions"]) == prod(map(int, r["sizes"].split("x")))
+        assert r["note"] or int(r["bytes"]) > 0 < float(r["least"]) <= float(r["seconds"]) <= float(r["most"])
+    monkeypatch.setattr(growth, "measure", lambda *_: pytest.fail("a row that was done is done again"))
+    assert growth.run(out, chosen, 5.0, 1.0, cpu) == 0
+
+
+def test_growth_leaves_out_what_takes_too_long_or_too_much(growth, tmp_path):
+    "The row says so, all larger grids of that layer as well; the others go on."
+    from hot_nbdev.results import read_rows
+    cpu = torch.device("cpu")
+    before = {"median": 1.0, "work": 100, "n": 10, "bytes": 2 ** 30}
+    assert growth.expected(None, 10, 100) == (0.0, 0.0) and growth.expected(before, 20, 400) == (4.0, 2 ** 31)
+    case = ("cube", (4, 4, 4), "product", "forward")
+    for cap, memory in [(0.5, 99), (1e9, 1e-9)]:
+        row, after = growth.measure(case, cap, memory, cpu, before)
+        assert row["note"].startswith(growth.LEFT_OUT) and after["stop"]
+    for stopped in ({"stop": True, **before}, {"stop": True}):
+        assert growth.measure(case, 1e9, 1e9, cpu, stopped)[0]["note"].startswith(growth.LEFT_OUT)
+    chosen = [c for c in growth.cases() if c[0] == "cube" and c[2:] == ("product", "forward")]
+    assert growth.run(tmp_path / "rows.csv", chosen, 60.0, 1e-9, cpu) == 3
+    notes = [bool(r["note"]) for r in read_rows(tmp_path / "rows.csv")]
+    assert notes == [False, True, True]
+    assert growth.run(tmp_path / "rows.csv", chosen, 60.0, 99.0, cpu) == 0
+
+
+def test_a_step_of_the_growth_bench_is_the_last_frame_of_the_whole(growth):
+    module, x = growth.LAYERS["product"](16, growth.HEADS, 3, causal=(0,)), torch.randn(1, 4, 2, 2, 16)
+    frame, _ = growth.stream_call(module, x, "step")()
+    whole = growth.stream_call(module, x, "recompute")()
+    torch.testing.assert_close(frame, whole[:, -1])
+
+
+def test_growth_command(growth, tmp_path, monkeypatch, capsys):
+    threads = torch.get_num_threads()
+    growth.main(["--grid", "table", "--threads", "1", "--device", "cpu", "--out", str(tmp_path / "g.csv")])
+    assert "12 of 12 cases added to g.csv" in capsys.readouterr().out
+    growth.main(["--grid", "table", "--threads", "1", "--device", "cpu", "--out", str(tmp_path / "g.csv"), "--dry-run"])
+    assert "0 of 12 cases to do" in capsys.readouterr().out
+    torch.set_num_threads(threads)
+
+
+def test_more_random_shapes_begin_with_the_same(load):
+    bench = load("ndlinear")
+    assert bench.random_shapes(200)[:60] == bench.random_shapes(60)

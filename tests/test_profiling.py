@@ -1,0 +1,176 @@
+"""Profiling: tables, rows, options, errors and interruption on tiny shapes; no time is asserted."""
+import math
+
+import pytest
+import torch
+from smallfiles import fails
+from torch.testing import assert_close
+
+from hot_nbdev import profiling
+from hot_nbdev.attention import FullAttention
+from hot_nbdev.cost import count
+from hot_nbdev.kernels import ElementwiseFeatures
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.profiling import ByEinsum, growth_exponent, hot_profile, in_place, passes, plan_taken, profile, rivals
+from hot_nbdev.results import read_rows
+
+SMALL = "--sizes 3 2 --dim 8 --heads 2 --repeats 1 --device cpu".split()
+QUICK = dict(repeats=2, least=0.0)
+
+
+@pytest.fixture(autouse=True)
+def small_square(monkeypatch):
+    monkeypatch.setattr(profiling, "SQUARE", 16)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("sizes", [(4,), (3, 1), (2, 3, 2), (2, 1, 2, 2)])
+def test_each_rival_has_a_row(sizes, train):
+    found = profile(sizes, 8, 2, 2, train=train, **QUICK)
+    rows = {row["what"]: row for row in found.rows()}
+    assert list(rows)[0] == "floor" and rows["floor"]["over_floor"] == rows["floor"]["most"] == 1.0
+    for name, row in rows.items():
+        assert (row["rounds"] == 2) == (row["seconds"] is not None) == (name not in found.absent), name
+        assert row["sizes"] == "x".join(map(str, sizes)) and row["threads"] and row["processor"] and row["torch"]
+        assert row["pass"] == ("train" if train else "forward") and row["dtype"] == "float32"
+    assert {"Kronecker attention", "sum", "full", "axial", "SDPA, flattened"} <= {n for n in rows if rows[n]["rounds"]}
+    assert ("plan: turned" in rows) != train and "FlexAttention" in found.absent
+    noted = [row["what"] for row in rows.values() if row["note"] == "what the layer does"]
+    assert noted == ([] if train else ["plan: turned"])
+    assert all(v <= u for row in rows.values() if row["rounds"] for v, u in [(row["least"], row["most"])])
+    assert "% of limit" in repr(found.table())
+
+
+def test_rivals_compute_what_they_say():
+    "The plans give the layer's numbers, and the multiply-adds are those of the counter."
+    torch.manual_seed(0)
+    layer, x = KroneckerAttention(8, 2, 3), torch.randn(1, 3, 4, 2, 8)
+    with torch.no_grad():
+        want = layer(x)
+        for name, (make, _) in rivals(layer, (3, 4, 2)).items():
+            if name.startswith(("Kronecker", "plan")):
+                assert_close(make()(x), want)
+    for name, (make, work) in rivals(layer, (3, 4, 2)).items():
+        if name in ("floor", "Kronecker attention", "sum", "full", "axial"):
+            with torch.no_grad():
+                assert count(make(), x).multiply_adds == work, name
+        elif name == "SDPA, flattened":
+            assert count(make(), x).multiply_adds == work
+
+
+def test_the_plan_that_is_named_is_the_plan_that_is_followed(monkeypatch):
+    "In place means that modes are multiplied by `mode_product`, turned that they are not."
+    from hot_nbdev import mode_maps
+    calls = []
+    product = mode_maps.mode_product
+    monkeypatch.setattr(mode_maps, "mode_product", lambda *a, **k: calls.append(1) or product(*a, **k))
+    for options in ({}, {"combine": "sum"}, {"causal": (0,)}, {"kernel": ElementwiseFeatures("relu")}):
+        for train, sizes in [(False, (5, 4)), (True, (5, 4)), (False, (40, 40)), (True, (40, 40))]:
+            layer = KroneckerAttention(8, 2, 2, **options)
+            with torch.set_grad_enabled(train):
+                calls.clear()
+                layer(torch.randn(1, *sizes, 8))
+            assert plan_taken(layer, sizes, train) == ("in place" if calls else "turned"), (options, train, sizes)
+    layer = KroneckerAttention(8, 2, 2)
+    with torch.inference_mode():
+        calls.clear()
+        in_place(layer)(torch.randn(1, 3, 4, 8))
+    assert len(calls) == 2
+
+
+def test_gradients_of_a_training_step_do_not_add_up():
+    layer, x = KroneckerAttention(8, 2, 2), torch.randn(2, 3, 4, 8)
+    for f in (layer, ByEinsum(layer)):
+        step = passes(f, x, True)
+        step()
+        once = layer.to_v.weight.grad.clone()
+        step()
+        assert_close(layer.to_v.weight.grad, once)
+
+
+def test_a_layer_of_ones_own_and_other_dtypes():
+    layer = KroneckerAttention(8, 2, 2, combine="sum")
+    found = profile((3, 2), layer=layer, dtype=torch.float64, **QUICK)
+    assert found.taken == "in place" and not any(name.startswith("plan") for name in found.times)
+    assert found.rows()[0]["dtype"] == "float64" and layer.to_v.weight.dtype == torch.float64
+    causal = profile((3, 2), layer=KroneckerAttention(8, 2, 2, causal=(0,)), **QUICK)
+    assert causal.taken == "in place" and causal.rows()
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 5, 20])
+def test_an_interruption_keeps_what_was_measured(at):
+    seen = []
+
+    def tell(text):
+        seen.append(text)
+        if text.startswith("round") and len([t for t in seen if t.startswith("round")]) > at:
+            raise KeyboardInterrupt
+    found = profile((3, 2), 8, 2, repeats=3, least=0.0, tell=tell)
+    assert found.stopped and sum(len(t) for t in found.times.values()) == at
+    names = {row["what"] for row in found.rows() if row["rounds"]}
+    assert len(names) == max(0, min(at, len(found.times)) - 1) and repr(found.table()) is not None
+    early = profile((3, 2), 8, 2, tell=lambda text: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert early.stopped and not early.rows()
+
+
+def test_an_interrupted_command_prints_its_table(capsys, monkeypatch):
+    def clock(call, times, device, calls=[]):  # noqa: B006
+        calls.append(call())
+        if len(calls) > 25:
+            raise KeyboardInterrupt
+        return 1e-3
+    monkeypatch.setattr(profiling, "seconds", clock)
+    with pytest.raises(SystemExit) as end:
+        hot_profile([*SMALL, "--repeats", "9"])
+    said = capsys.readouterr()
+    assert end.value.code == 130 and "stopped" in said.err and "floor" in said.out
+
+
+def test_slow_and_failing_rivals_are_left_out_with_a_reason(monkeypatch):
+    found = profile((3, 2), 8, 2, most=0.0, **QUICK)
+    assert not found.rows() or all("left out" in found.absent[n] for n in ("floor", "full", "SDPA, flattened"))
+
+    class Broken(FullAttention):
+        def run(self, x, mask, return_maps):
+            raise RuntimeError("no kernel here\nsecond line")
+    monkeypatch.setattr(profiling, "FullAttention", Broken)
+    found = profile((3, 2), 8, 2, **QUICK)
+    assert found.absent["full"] == "failed: RuntimeError: no kernel here" and "axial" in found.times
+
+
+def test_the_command_adds_rows_to_a_table(capsys, tmp_path):
+    file, threads = tmp_path / "new" / "mine.csv", torch.get_num_threads()
+    hot_profile([*SMALL, "--out", str(file), "--threads", "1"])
+    said = capsys.readouterr()
+    assert "applies its maps turned" in said.out and "1 threads" in said.out and "round 1 of 1" in said.err
+    assert "\r" not in said.out and torch.get_num_threads() == threads
+    hot_profile([*SMALL, "--out", str(file), "--train", "--dtype", "float64"])
+    assert "in place" in capsys.readouterr().out
+    rows = read_rows(file)
+    assert {r["pass"] for r in rows} == {"forward", "train"} and len({tuple(r) for r in rows}) == 1
+    for r in rows:
+        assert (r["rounds"] == "1") == bool(r["seconds"]) == bool(r["over_floor"])
+        assert r["seconds"] == "" or math.isfinite(float(r["seconds"]))
+
+
+@pytest.mark.parametrize("words, message", [
+    ("--heads 3", "dim 8 is not divisible by heads 3"),
+    ("--sizes 0 2", "whole numbers of at least 1"),
+    ("--batch 0", "whole numbers of at least 1"),
+    ("--repeats 0", "whole numbers of at least 1"),
+    ("--threads 0", "threads is 0"),
+    ("--device nowhere", "device"),
+])
+def test_errors_are_one_line(capsys, words, message):
+    text = fails(capsys, hot_profile, *SMALL, *words.split())
+    assert message in text
+
+
+def test_growth_is_fitted():
+    n = [10, 20, 40, 80]
+    assert growth_exponent(n, [v ** 2.0 for v in n])[0] == pytest.approx(2)
+    slope, low, high = growth_exponent(n, [1.1 * n[0], n[1], 1.1 * n[2], n[3]])
+    assert low < slope < high and low < 1 < high
+    for wrong in [([1, 2], [1, 2]), ([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [1, 2]), ([1, 2, 3], [1, 0, 2])]:
+        with pytest.raises(ValueError, match="measure more sizes"):
+            growth_exponent(*wrong)
