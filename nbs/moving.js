@@ -222,6 +222,20 @@ kinds.shift = {
     "The frames mark the true shift.",
 };
 
+kinds.stream = {
+  first: d => ({t: Math.floor((d.frames.length + 1) / 2)}),
+  controls: d => [{key: "t", label: "frame", low: 1, high: d.frames.length, play: true}],
+  panels(d, s) {
+    const far = rows => rows.map((row, i) => row.map(v => i < s.t ? v / 100 : 0)), marks = n => range(n).map(k => [s.t - 1, k]);
+    const n = d.frames[0].length, cell = 20;
+    return [{title: "frames so far", shades: far(d.frames), marks: marks(n), cell}, {title: "map of time", shades: far(d.time), marks: marks(s.t), cell},
+      {title: `map of positions, frame ${s.t}`, shades: d.modes[s.t - 1].map(row => row.map(v => v / 100)), cell},
+      {title: "answers so far", shades: far(d.answers), marks: marks(n), cell}];
+  },
+  says: (d, s) => `Frame ${s.t} of ${d.frames.length}: the answer mixes ${s.t} ${s.t === 1 ? "frame" : "frames"} of values. ` +
+    `The state has ${count(d.kept[0][s.t - 1])} numbers, with a kernel ${count(d.kept[1][s.t - 1])}.`,
+};
+
 function bars(p) {
   const H = 150, W = 7 * p.sizes.length;
   const body = (from, to) => p.sizes.map((v, k) => k >= from && k < to ? `<path d="M${7 * k} ${H}v-${num(H * v / p.top)}h5V${H}z"/>` : "").join("");

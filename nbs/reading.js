@@ -18,7 +18,11 @@
 
   const contentOf = (page, id) => {
     const target = page.getElementById(id);
-    const whole = target && (target.closest(WHOLE) || target.querySelector(WHOLE) || target.parentElement.nextElementSibling);
+    if (!target) return null;
+    const beside = target.parentElement; // where an empty element marks the place, before what it names or beside it
+    const next = beside.nextElementSibling;
+    const whole = target.closest(WHOLE) || target.querySelector(WHOLE)
+      || (beside.textContent.trim() ? beside : next?.querySelector("figure") || next);
     if (!whole || whole.textContent.length > 6000) return null;
     const copy = document.importNode(whole, true);
     [copy, ...copy.querySelectorAll("[id]")].forEach((element) => element.removeAttribute("id"));

@@ -1,7 +1,8 @@
 """Slow loops, the oracles of the contracts: each kind of layer written out index by index.
 
 None uses a function of the library. An attention loop takes (layer, x, mask) for one sample x of shape
-(n1, …, nk, dim) and returns the joint map, (heads, n, n); a linear loop takes (layer, x) for one sample and
+(n1, …, nk, dim) and returns the joint map, (heads, n, n); four of them also take a context (m1, …, mk, dim) and
+its mask, and return (heads, n, m). A linear loop takes (layer, x) for one sample and
 returns the result.
 """
 import itertools
@@ -23,30 +24,53 @@ def heads_of(layer, t):
     return t.unflatten(-1, (layer.heads, -1)).movedim(-2, 0)
 
 
-def slow_row(layer, q, keys, keep):
-    "Weights of one query (d,) over those `keys` (N, d) which are kept, zero elsewhere."
+def slow_row(layer, q, keys, keep, bias=0):
+    "Weights of one query (d,) over those `keys` (N, d) which are kept, zero elsewhere; `bias` adds to scores."
     if layer.kernel is None:
-        w = (keys @ q / len(q) ** 0.5)
+        w = keys @ q / len(q) ** 0.5 + bias
         w = torch.where(keep, (w - w[keep].max()).exp(), 0)
     else:
         scaled = torch.cat([q[None], keys]) / len(q) ** 0.25
-        w = torch.where(keep, layer.kernel(scaled[1:]) @ layer.kernel(scaled[:1])[0], 0)
+        factor = torch.as_tensor(bias, dtype=q.dtype).exp()
+        w = torch.where(keep, factor * (layer.kernel(scaled[1:]) @ layer.kernel(scaled[:1])[0]), 0)
     return w / w.sum()
 
 
-def slow_full(layer, x, mask):
+def in_window(layer, m, i, j):
+    "May position i of mode m see position j, as far as the window of the mode goes?"
+    options = layer.by_mode.get(m, {})
+    if options.get("window") is None:
+        return True
+    steps, rest = divmod(abs(i - j), options.get("dilation") or 1)
+    return rest == 0 and steps <= options["window"]
+
+
+def slow_bias(layer, m, h, i, j):
+    "What is added to the score of positions i and j of mode m in head h; as many heads as a power of 2."
+    options = layer.by_mode.get(m, {})
+    if options.get("bias") == "alibi":
+        return -abs(i - j) / 2 ** (8 * (h + 1) / layer.heads)
+    if options.get("bias") == "learned":
+        table, reach, d = layer.mode_scores[str(m)].table[h], options["reach"], i - j
+        d = max(-reach, min(reach, d))
+        return (table[max(d, 0)] if m in layer.causal else table[reach + d]).detach().item()
+    return 0.0
+
+
+def slow_full(layer, x, mask, c=None, c_mask=None):
     "The joint map of FullAttention, entry by entry."
-    where, n = positions(x.shape[:-1]), prod(x.shape[:-1])
-    pairs = [(layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)]
-    q, k = (norm(heads_of(layer, f(x))) for f, norm in pairs)
+    c, c_mask = (x, mask) if c is None else (c, c_mask)
+    where, there = positions(x.shape[:-1]), positions(c.shape[:-1])
+    pairs = [(layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, c)]
+    q, k = (norm(heads_of(layer, f(t))) for f, norm, t in pairs)
     if layer.rotary is not None:
         for m in range(layer.order):
             q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
-    q, k = q.reshape(layer.heads, n, -1), k.reshape(layer.heads, n, -1)
-    S = torch.zeros(layer.heads, n, n, dtype=x.dtype)
+    q, k = q.reshape(layer.heads, len(where), -1), k.reshape(layer.heads, len(there), -1)
+    S = torch.zeros(layer.heads, len(where), len(there), dtype=x.dtype)
     for h, (a, i) in itertools.product(range(layer.heads), enumerate(where)):
-        keep = torch.tensor([bool(mask[j]) and may_see(layer, i, j) for j in where])
-        if mask[i]:
+        keep = torch.tensor([bool(c_mask[j]) and may_see(layer, i, j) for j in there])
+        if mask[i] and keep.any():
             S[h, a] = slow_row(layer, q[h, a], k[h], keep)
     return S
 
@@ -89,54 +113,63 @@ def slow_share(layer, dtype):
     return number.eps if layer.combine == "sum" else max(number.eps, number.tiny ** (2 / (3 * layer.order)))
 
 
-def slow_kronecker(layer, x, mask, share=None):
+def slow_kronecker(layer, x, mask, c=None, c_mask=None, share=None):
     """The joint map of KroneckerAttention: for each query, pool what it may see, weigh the slices, combine.
 
     Without a mask no share is taken; where all positions take part, and in float64, that makes no difference.
     """
     share = slow_share(layer, x.dtype) if share is None else share
-    where, n, k = positions(x.shape[:-1]), prod(x.shape[:-1]), layer.order
-    T = torch.zeros(layer.heads, n, n, dtype=x.dtype)
+    c, c_mask = (x, mask) if c is None else (c, c_mask)
+    where, there, k = positions(x.shape[:-1]), positions(c.shape[:-1]), layer.order
+    T = torch.zeros(layer.heads, len(where), len(there), dtype=x.dtype)
     for a, i in enumerate(where):
-        if not mask[i]:
+        if not mask[i] or not any(c_mask[j] and may_see(layer, i, j) for j in there):
             continue
         rows = []
         for m in range(k):
             q, _ = slow_pooled(layer, layer.to_q, layer.norm_q, m, x, mask, i)
             q = q * layer.logit_scale[m].exp() if layer.temperature else q
-            keys, keep = slow_pooled(layer, layer.to_k, layer.norm_k, m, x, mask, i)
+            keys, keep = slow_pooled(layer, layer.to_k, layer.norm_k, m, c, c_mask, i)
             if m in layer.causal:
                 keep = keep & (torch.arange(len(keep)) <= i[m])
-            rows.append([(1 - share) * slow_row(layer, q[h, i[m]], keys[h], keep) + share * keep / keep.sum()
+            keep = keep & torch.tensor([in_window(layer, m, i[m], p) for p in range(len(keep))])
+            bias = [torch.tensor([slow_bias(layer, m, h, i[m], p) for p in range(len(keep))], dtype=x.dtype)
+                    for h in range(layer.heads)]
+            rows.append([(1 - share) * slow_row(layer, q[h, i[m]], keys[h], keep, bias[h]) + share * keep / keep.sum()
                          for h in range(layer.heads)])
-        for h, (b, j) in itertools.product(range(layer.heads), enumerate(where)):
+        for h, (b, j) in itertools.product(range(layer.heads), enumerate(there)):
             if layer.combine == "product":
                 weight = prod(rows[m][h][j[m]] for m in range(k))
             else:
                 weight = sum(rows[m][h][j[m]] for m in range(k)
                                if i[:m] + i[m + 1:] == j[:m] + j[m + 1:]) / k
-            T[h, a, b] = weight * mask[j]
-        T[:, a] /= T[:, a].sum(-1, keepdim=True)
+            T[h, a, b] = weight * c_mask[j]
+        total = T[:, a].sum(-1, keepdim=True)
+        T[:, a] /= torch.where(total > 0, total, 1)
     return T
 
 
-def slow_axial(layer, x, mask):
+def slow_axial(layer, x, mask, c=None, c_mask=None):
     "The joint map of AxialAttention: for each query and group, weigh the keys that agree outside the group."
-    where, n, sizes = positions(x.shape[:-1]), prod(x.shape[:-1]), x.shape[:-1]
-    T = torch.zeros(layer.heads, n, n, dtype=x.dtype)
+    c, c_mask = (x, mask) if c is None else (c, c_mask)
+    where, there, sizes = positions(x.shape[:-1]), positions(c.shape[:-1]), x.shape[:-1]
+    T = torch.zeros(layer.heads, len(where), len(there), dtype=x.dtype)
     for a, group in enumerate(layer.groups):
-        q, k = (norm(heads_of(layer, f[a](x)))
-                for f, norm in [(layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)])
+        q, k = (norm(heads_of(layer, f[a](t)))
+                for f, norm, t in [(layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, c)])
         for m in group if layer.rotary is not None else ():
             q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
-        q, k = q.reshape(layer.heads, n, -1), k.reshape(layer.heads, n, -1)
+        q, k = q.reshape(layer.heads, len(where), -1), k.reshape(layer.heads, len(there), -1)
         for h, (b, i) in itertools.product(range(layer.heads), enumerate(where)):
             fixed = [m for m in range(len(sizes)) if m not in group]
-            keep = torch.tensor([bool(mask[j]) and may_see(layer, i, j) and all(i[m] == j[m] for m in fixed)
-                                 for j in where])
-            if mask[i]:
-                T[h, b] += slow_row(layer, q[h, b], k[h], keep) / len(layer.groups)
-    return T
+            near = [len(group) > 1 or in_window(layer, group[0], i[group[0]], j[group[0]]) for j in there]
+            keep = torch.tensor([bool(c_mask[j]) and may_see(layer, i, j) and all(i[m] == j[m] for m in fixed)
+                                 for j in there]) & torch.tensor(near)
+            bias = 0 if len(group) > 1 else torch.tensor(
+                [slow_bias(layer, group[0], h, i[group[0]], j[group[0]]) for j in there], dtype=x.dtype)
+            if mask[i] and keep.any():
+                T[h, b] += slow_row(layer, q[h, b], k[h], keep, bias)
+    return T / T.sum(-1, keepdim=True).clamp(min=1)
 
 
 def slow_divided(layer, x, mask):
@@ -160,37 +193,36 @@ def slow_stages(layer, x, mask):
     return path, added
 
 
-def slow_multiscale(layer, x, mask):
+def slow_multiscale(layer, x, mask, c=None, c_mask=None):
     "The joint map of MultiscaleAttention: windows by their numbers, means over what takes part."
-    where, n = positions(x.shape[:-1]), prod(x.shape[:-1])
-    valid = mask.flatten()
-    q, k = layer.norm_q(heads_of(layer, layer.to_q(x))), layer.norm_k(heads_of(layer, layer.to_k(x)))
+    c, c_mask = (x, mask) if c is None else (c, c_mask)
+    q, k = layer.norm_q(heads_of(layer, layer.to_q(x))), layer.norm_k(heads_of(layer, layer.to_k(c)))
     for m in range(layer.order if layer.rotary is not None else 0):
         q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
-    q, k = q.reshape(layer.heads, n, -1), k.reshape(layer.heads, n, -1)
+    q, k = (t.flatten(1, -2) for t in (q, k))
 
-    def pooling(stride, logits):
+    def pooling(stride, logits, mask):
         "For each window that holds anything: its number, and its weights (heads, n)."
         found = {}
-        for b, i in enumerate(where):
+        for b, i in enumerate(positions(mask.shape)):
             inside = tuple(a % s for a, s in zip(i, stride, strict=True))
             number = sum(a * prod(stride[m + 1:]) for m, a in enumerate(inside))
             weight = torch.ones(layer.heads, dtype=x.dtype) if logits is None else logits[:, number].exp()
             row = found.setdefault(tuple(a // s for a, s in zip(i, stride, strict=True)),
-                                   torch.zeros(layer.heads, n, dtype=x.dtype))
-            if valid[b]:
+                                   torch.zeros(layer.heads, mask.numel(), dtype=x.dtype))
+            if mask[i]:
                 row[:, b] = weight
         return {w: row / row.sum(-1, keepdim=True) for w, row in found.items() if row.any()}
 
-    queries = pooling(layer.query_stride, layer.pool_q)
-    keys, values = pooling(layer.stride, layer.pool_k), pooling(layer.stride, layer.pool_v)
-    T = torch.zeros(layer.heads, n, n, dtype=x.dtype)
-    for b, i in enumerate(where):
-        if not valid[b]:
+    queries = pooling(layer.query_stride, layer.pool_q, mask)
+    keys, values = pooling(layer.stride, layer.pool_k, c_mask), pooling(layer.stride, layer.pool_v, c_mask)
+    T = torch.zeros(layer.heads, mask.numel(), c_mask.numel(), dtype=x.dtype)
+    for b, i in enumerate(positions(mask.shape)):
+        starts = [[a * s for a, s in zip(w, layer.stride, strict=True)] for w in keys]
+        keep = torch.tensor([may_see(layer, i, start) for start in starts], dtype=torch.bool)
+        if not mask[i] or not keep.any():
             continue
         window = queries[tuple(a // s for a, s in zip(i, layer.query_stride, strict=True))]
-        starts = [[a * s for a, s in zip(w, layer.stride, strict=True)] for w in keys]
-        keep = torch.tensor([may_see(layer, i, start) for start in starts])
         for h in range(layer.heads):
             row = slow_row(layer, window[h] @ q[h], torch.stack([keys[w][h] @ k[h] for w in keys]), keep)
             T[h, b] = sum(r * values[w][h] for r, w in zip(row, keys, strict=True))

@@ -100,7 +100,7 @@ def kills(folder, count):
 
 def shapes(folder, count):
     "Every kind of layer at random shapes and masks against its loop over indices."
-    from layers import ATTENTION, LAYERS, random_mask
+    from layers import LAYERS, LINEAR, random_mask
     chance, wrong, seen = random.Random(0), [], set()
     for i in range(count):
         case = LAYERS[i % len(LAYERS)]
@@ -109,9 +109,9 @@ def shapes(folder, count):
         x = case.input(*batch, sizes=sizes, seed=i)
         masks = [(None, "none"), (random_mask(*batch, *sizes, seed=i), "own"), (random_mask(*sizes, seed=i), "one")]
         mask, kind = chance.choice(masks)
-        options = {} if case in ATTENTION else {"out": tuple(chance.randint(1, 4) for _ in sizes)}
-        arguments = (x, mask) if case in ATTENTION else (x,)
-        seen.add((case.name, sizes, batch, kind if case in ATTENTION else "", *options.values()))
+        options = {"out": tuple(chance.randint(1, 4) for _ in sizes)} if case in LINEAR else {}
+        arguments = (x,) if case in LINEAR else (x, mask)
+        seen.add((case.name, sizes, batch, "" if case in LINEAR else kind, *options.values()))
         if 0 in batch:
             layer = case.layer(sizes=sizes, **options)
             if layer(*arguments).shape[:1] != (0,):

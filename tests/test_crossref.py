@@ -1,5 +1,6 @@
 """Numbers and references: each construct as Quarto gets it, and each mistake with its place."""
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import crossref
 import handover
 import pytest
 import smallbook
+import yaml
 
 CROSSREF = Path(crossref.__file__)
 
@@ -205,9 +207,22 @@ def test_for_quarto_the_caption_of_a_schematic_stands_below_it(tmp_path):
         nb = crossref.for_quarto({"metadata": {}, "cells": [cell]}, book, "index.ipynb")
         sources = ["".join(c["source"]) for c in nb["cells"]]
         assert sources == ["[]{#fig-a}", "draw()", "::: {.book-caption}\nFigure 1: See [Figure 1](#fig-a)\n:::"]
-        html = "".join(nb["cells"][1]["outputs"][0]["data"]["text/html"])
-        assert f'aria-label="{seen}"' in html
+        data = nb["cells"][1]["outputs"][0]["data"]
+        html = "".join(data["text/markdown"])
+        assert html.startswith('```{=html}\n<figure class="schematic"') and html.endswith("</figure>\n```\n")
+        assert f'aria-label="{seen}"' in html and "text/html" not in data
         assert not [p for p in handover.of_notebook(nb) if "front matter" not in p]
+
+
+def test_html_reaches_quarto_as_markdown_whatever_stands_in_it():
+    "As HTML it would be taken for a widget, which needs scripts from another host."
+    for html in ["<b>x</b>", "<pre>```\n````\n</pre>\n", ["<p>\n", "</p>"]]:
+        cell = {"outputs": [{"data": {"text/html": html, "text/plain": "x"}}, {"text": "a stream"}]}
+        crossref.as_markdown(cell)
+        data = cell["outputs"][0]["data"]
+        fence, *lines, end = data["text/markdown"].rstrip("\n").split("\n")
+        assert fence == end + "{=html}" and set(end) == {"`"} and end not in "".join(html)
+        assert "\n".join(lines) == "".join(html).rstrip("\n") and set(data) == {"text/markdown", "text/plain"}
 
 
 ENTRY = """---
@@ -343,6 +358,8 @@ def shows(**data):
     ([FRONT, shows(**{"text/markdown": ["::: {.a}\n", "text"]})], "cell 2: a ::: block is never closed"),
     ([FRONT, markdown("```python\n", "x")], "cell 2: a fence of code is never closed"),
     ([FRONT, markdown("$$\n", "x")], "cell 2: $$ is never closed"),
+    ([FRONT, shows(**{"text/html": ["<b>x</b>"]})], "cell 2: an output of type text/html makes the page load"),
+    ([FRONT, shows(**{"application/javascript": ["x()"]})], "cell 2: an output of type application/javascript"),
 ])
 def test_what_quarto_would_render_wrongly_is_told_with_its_cell(cells, problem):
     assert any(found.startswith(problem) for found in handover.of_notebook({"cells": cells}))
@@ -378,3 +395,22 @@ def test_without_keep_md_the_handover_stops(processed):
 def test_the_book_itself_keeps_what_quarto_would_delete():
     root = CROSSREF.parent.parent
     assert handover.KEPT.search((root / "_quarto.yml").read_text(encoding="utf-8"))
+
+
+def test_with_quarto_pages_load_nothing_from_elsewhere_and_twins_keep_their_formulas():
+    "Both themes load a font, unless they are told not to; without the variant, formulas lose their fractions."
+    root = CROSSREF.parent.parent
+    formats = yaml.safe_load((root / "_quarto.yml").read_text(encoding="utf-8"))["format"]
+    for theme in formats["html"]["theme"].values():
+        assert theme[1:] == ["theme.scss"]
+    lines = (root / "nbs" / "theme.scss").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "/*-- scss:defaults --*/" and "$web-font-path: false;" in lines
+    assert "+tex_math_dollars" in formats["commonmark"]["variant"]
+
+
+def test_what_marks_a_formula_is_what_the_styles_let_scroll(book):
+    "For Quarto a number stands in the formula, and the mark before it in the same paragraph."
+    styles = (CROSSREF.parent.parent / "nbs" / "styles.css").read_text(encoding="utf-8")
+    text = quarto(book, "$$\nx\n$$ {#eq-norm}")
+    assert re.fullmatch(r"\[\]\{#eq-norm\}\n\$\$\nx \\qquad\(1\.\d\)\n\$\$", text), text
+    assert 'main p:has(> span[id^="eq-"]:first-child + math[display="block"]:last-child)' in styles

@@ -40,6 +40,9 @@ DATA = {
                   lambda a, b, c, d: a * c, lambda a, b, c, d: b * c * d, lambda a, b, c, d: a * b * d)],
               "ground": [[1.3, 1.3], [-1.3, 1.3], [-1.3, -1.3], [1.3, -1.3]],
               "areas": [[[1, 0], [0, 1], [-1, 0], [0, -1]], [[1, 0], [0.5, 0.5], [0, 0], [0.5, -0.5]]]},
+    "stream": {"frames": [[100, 0, 20], [0, 100, 40], [30, 0, 100]], "time": [[100, 0, 0], [25, 75, 0], [10, 20, 70]],
+               "modes": [[[33, 33, 34]] * 3, [[20, 20, 60]] * 3, [[0, 0, 100], [100, 0, 0], [0, 100, 0]]],
+               "answers": [[50, -20, 0], [10, 40, -90], [5, 6, 100]], "kept": [[1010, 1020, 1030], [1500, 1500, 1500]]},
 }
 
 
@@ -170,7 +173,9 @@ def test_sliders_go_through_values_terms_and_updates(opened):
     first = "Last value 2. Outputs before the last step have moved by up to 0.30 (leaks), 0.00"
     for kind, key, words in [("leak", "END", first),
                              ("rank", "HOME", "1 term: 4 numbers in place of 4, relative error 0.50."),
-                             ("shift", "HOME", "After 0 updates the error is 1.00 of the variance.")]:
+                             ("shift", "HOME", "After 0 updates the error is 1.00 of the variance."),
+                             ("stream", "HOME", "Frame 1 of 3: the answer mixes 1 frame of values. The state has"),
+                             ("stream", "END", "Frame 3 of 3: the answer mixes 3 frames of values.")]:
         press(opened, part(opened, kind, "input[type='range']")[0], key)
         assert says(opened, kind).startswith(words)
 

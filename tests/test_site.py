@@ -207,11 +207,13 @@ test "$1" = render || exit 1
 {sys.executable} {crossref.__file__} || exit 1
 mkdir -p _docs && echo "$BOOK_SAYS" >&2 && cp *.ipynb _docs/ && echo "<p>$BOOK_SHOWS</p>" > _docs/index.html
 """
+PANDOC = ('<math display="{}" xmlns="http://www.w3.org/1998/Math/MathML"><semantics><mi>?</mi>'
+          '<annotation encoding="application/x-tex">{}</annotation></semantics></math>')
 
 
 @pytest.mark.parametrize("says, shows", [
     ("all is well", "a page"), ("WARNING: Unable to resolve crossref @thm-x", "a page"),
-    ("all is well", "left: {#thm-main}")])
+    ("all is well", "left: {#thm-main}"), ("all is well", PANDOC.format("inline", "x_{"))])
 def test_with_quarto(tmp_path, monkeypatch, says, shows):
     "A stand-in for Quarto: what it is given, that its warnings count, and that its pages are read."
     root = smallbook.write_project(tmp_path / "book")
@@ -226,6 +228,9 @@ def test_with_quarto(tmp_path, monkeypatch, says, shows):
     if "left" in shows:
         assert done.returncode == 1 and "index.html: “…left: {#thm-main}…”" in done.stderr, done.stderr
         return
+    if "x_{" in shows:
+        assert done.returncode == 1 and re.search(r"index.html: .* in x_\{", done.stderr), done.stderr
+        return
     if "WARNING" in says:
         assert done.returncode == 1 and says in done.stderr
         return
@@ -234,6 +239,19 @@ def test_with_quarto(tmp_path, monkeypatch, says, shows):
     text = "".join(line for cell in given["cells"] for line in cell["source"])
     assert "**Theorem 1.1** (The main one" in text and "title: 1 First steps" in text
     assert (root / "_docs" / "notebooks" / "02_second.ipynb").exists()
+    assert "- [1 First steps](https://nobody.example.org/smallbook/first.html.md): " in (
+        root / "_docs" / "llms.txt").read_text()
+
+
+def test_formulas_of_quarto_are_made_anew():
+    "Its own have accents beside their letters, and long ones leave the page of a phone."
+    long = "a_1 + a_2 &lt; b_1 + b_2 + b_3 = c_1 + c_2"
+    numbered, plain = PANDOC.format("block", "\nx \\qquad(3.12)\n"), PANDOC.format("block", r"y\qquad z")
+    page = mathml.remade(f"<p>{PANDOC.format('inline', long)} and {numbered}{plain}</p><code>&lt;math></code>")
+    assert "annotation" not in page and "?" not in page and page.endswith("</p><code>&lt;math></code>")
+    assert f'<p><span class="math">{mathml.inline(long.replace("&lt;", "<"))}</span> and ' in page
+    assert page.count("<wbr>") == 2 and page.count('<span class="math display"><math') == 2
+    assert page.count("book-number") == 1 and '<span class="book-number">(3.12)</span></span>' in page
 
 
 @pytest.fixture(scope="module")
@@ -502,9 +520,9 @@ def test_a_lost_reader_is_shown_the_way(small):
 
 
 def test_the_site_is_light(real):
-    "With twins and downloads. What the longest page needs before it is shown is counted in bytes as they are sent."
+    "20 MiB with twins and downloads. What the longest page needs before it is shown is counted in bytes as sent."
     sizes = {path: path.stat().st_size for path in real.rglob("*") if path.is_file()}
-    assert sum(sizes.values()) < 20e6
+    assert sum(sizes.values()) < 20 * 2 ** 20
     assert 'property="og:image"' in (real / "index.html").read_text() and (real / "preview.png").exists()
     longest = max((real / name for name in pages(real)), key=lambda path: sizes[path])
     sent = [len(gzip.compress(path.read_bytes())) for path in (longest, real / "_static" / "book.css")]
@@ -540,6 +558,21 @@ def test_style_sheets_become_one(tmp_path):
     assert [path.name for path in tmp_path.rglob("*.css")] == ["book.css"]
     assert (tmp_path / "_static" / "book.css").read_text().split() == [
         "p{margin:0}", ".a{src:url(styles/f.woff2)}", ".a{src:url('g.woff2')}"]
+
+
+def test_variables_that_nothing_mentions_are_left_out():
+    sheet = ":root{--a: 1; --b:var(--a);--c:url(';}');--d: 2}\n.x{width:var( --b );--e:3}\n.y{}"
+    left = sheets.without_unused(sheet, "'--d'").replace(" ", "")
+    assert left == ":root{--a:1;--b:var(--a);--d:2}\n.x{width:var(--b);}\n.y{}"
+    assert sheets.without_unused(":root{--a:1;--b:var(--a)}", "") == ":root{}"
+
+
+def test_rules_for_what_only_a_bundled_script_mentions_are_left_out(tmp_path):
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "all.js").write_text("'toast-body' + 'modal-dialog' + 'open'")
+    (tmp_path / "_static" / "t.css").write_text(".toast-body{a:b}.modal-dialog{a:b}.open{a:b}")
+    sheets.join(tmp_path, {Path("x"): '<link rel="stylesheet" href="_static/t.css"/><p class="modal">'})
+    assert (tmp_path / "_static" / "book.css").read_text().split() == [".modal-dialog{a:b}", ".open{a:b}"]
 
 
 def test_a_picture_with_a_palette_looks_the_same_and_is_smaller():

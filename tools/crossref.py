@@ -567,6 +567,7 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
             anchor = book.anchor(notebook, cell)
             cells += [mark_cell(f"[]{{#{anchor}}}")] if anchor else []
             before, after = figure_for_quarto(cell, source, writer)
+            as_markdown(cell)
             cells += [*before, cell, *after]
         if cell["cell_type"] != "code":
             cells.append(cell)
@@ -575,6 +576,17 @@ def for_quarto(nb: dict, book: Book, notebook: str) -> dict:
     cells += [mark_cell(writer.write(text)) for text in apiindex.of_book(notebook, book.root)]
     nb["metadata"]["book"] = "resolved"
     return handover.in_lines({**nb, "cells": cells})
+
+
+def as_markdown(cell: dict) -> None:
+    """HTML among the outputs of a cell, as Markdown that says it is HTML. Where Quarto finds it as HTML, it takes it
+    for a widget, and the page loads RequireJS and jQuery from another host."""
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        if "text/html" in data:
+            html = "".join(data.pop("text/html")).strip("\n")
+            fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`{3,}", html))])
+            data["text/markdown"] = f"{fence}{{=html}}\n{html}\n{fence}\n"
 
 
 LONG = 30  # lines of exported code that a page shows at once

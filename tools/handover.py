@@ -16,6 +16,8 @@ KEPT = re.compile(r"^format:\n(?:[ \t].*\n)*?  html:\n(?:    .*\n)*?    keep-md:
 CODE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[^\n]*\n(?:.*?\n)??\1\2[ \t]*$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)(`+)(?!`).+?(?<!`)\1(?!`)", re.DOTALL)
 
+WIDGETS = ("text/html", "application/javascript", "application/vnd.jupyter.widget-view+json")
+
 
 def lines_of(text: str) -> list[str]:
     "Text as notebooks store it: lines that keep their ends."
@@ -46,6 +48,8 @@ def of_notebook(nb: dict) -> list[str]:
     found = front_matter_problem(nb)
     for number, cell in enumerate(nb["cells"], 1):
         texts = [cell["source"], *texts_of(cell)]
+        found += [f"cell {number}: an output of type {kind} makes the page load scripts from another host"
+                  for output in cell.get("outputs", []) for kind in WIDGETS if kind in output.get("data", {})]
         if not all(is_lines(text) for text in texts):
             found.append(f"cell {number}: its text must be a list of lines that keep their ends")
         markdown = [cell["source"]] if cell["cell_type"] == "markdown" else markdown_outputs(cell)

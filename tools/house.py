@@ -20,13 +20,13 @@ PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
 ROOMS = [room for floor in """
     storage config book checks drawing shapes
     tensor kronecker factorization
-    streams layer attention stochastic pooling mode_maps kronecker_attention kernels positions registry
-    patches windows axial transformer model_config models streaming cost
-    ndlinear replacing adapters adapter_files
+    streams layer attention stochastic pooling mode_scores mode_maps kronecker_attention kernels positions registry
+    patches ragged windows groups axial transformer model_config models streaming sharding sharding_cost hub cost
+    ndlinear replacing adapters adapter_files peft_method
     files series volumes scenes data
-    parts tasks devices results paired runs training
+    parts tasks devices results explaining paired runs training
     linear convolution fields moved maps plot
-    predict jobs motion tables commands
+    predict jobs motion tables commands profiling
     """.strip().splitlines() for room in floor.split()]
 OPEN = ["__init__", "_modidx"]      # the front door, and nbdev's index: no rooms
 MOST = 449

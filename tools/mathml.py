@@ -3,6 +3,8 @@
     >>> mathml(r"x^2")
     '<math><msup><mi>x</mi><mn>2</mn></msup></math>'
 
+Quarto makes MathML of its own; `remade` puts these formulas in its place, so that pages are alike.
+
 Browsers break no line inside a formula. So a long one in running text is several `<math>` side by side,
 cut before relations and after commas, as TeX would break it.
 """
@@ -17,6 +19,9 @@ from math_core import LatexError, LatexToMathML
 
 CONVERTER = LatexToMathML()
 TAG = re.compile(r"\s*\\tag\{([^}]*)\}\s*\Z")
+PANDOC = re.compile(r'<math display="(inline|block)"(?:(?!</math>).)*<annotation encoding="application/x-tex">([^<]*)'
+                    r"</annotation></semantics></math>", re.DOTALL)
+NUMBER = re.compile(r"\s*\\qquad\(((?:\d+\.)?\d+)\)\s*\Z")      # as crossref.py writes it for Quarto
 OPENING, CLOSING, RELATIONS = "([{⟨⌊⌈", ")]}⟩⌋⌉", "=≠≈≤≥<>∈∉⊂⊆→↦←⟼⟺∼∝≺⪰:"
 LONG, SHORT, SUM = 14, 5, 8  # characters of a formula that may be broken, before a relation, before a sign
 SCRIPTS = ("msup", "msub", "msubsup")
@@ -53,6 +58,18 @@ def block(tex: str) -> str:
     tag = TAG.search(tex)
     number = f'<span class="book-number">({escape(tag[1])})</span>' if tag else ""
     return mathml(TAG.sub("", tex), display=True) + number
+
+
+def remade(page: str) -> str:
+    "A page of Quarto's with each formula made from its TeX as it is made for Sphinx."
+    def formula(found) -> str:
+        tex = unescape(found[2])
+        if found[1] == "inline":
+            return f'<span class="math">{inline(tex)}</span>'
+        numbered = NUMBER.sub(r" \\tag{\1}", tex)
+        return f'<span class="math display">{block(numbered)}</span>'
+
+    return PANDOC.sub(formula, page)
 
 
 def text_of(markup: str) -> str:

@@ -18,16 +18,20 @@ URL = re.compile(r"""url\((["']?)(?!data:|["'#])""")
 IMPORT = re.compile(r"""@import (?:url\()?["']([^"']+)["']\)?;""")
 NAMES = re.compile(r'\b(?:class|id)="([^"]*)"')
 WORD = re.compile(r"[\w-]+")
+VARIABLE = re.compile(r"""(?<=[{;\s])(--[\w-]+)\s*:(?:[^;{}"']|"[^"]*"|'[^']*')*(?:;|(?=}))""")
+MENTIONED = re.compile(r"--[\w-]+(?!\s*:|[\w-])")
+BUNDLED = ("carousel", "modal", "offcanvas", "popover", "toast")  # in a script, perhaps on no page
 JOINED = "book.css"
 
 
 def join(html: Path, pages: dict[Path, str]) -> dict[Path, str]:
     "Put what the pages need of their style sheets into one, and link to it; the others are deleted."
     sheets = list(dict.fromkeys(sheet for page in pages.values() for sheet in SHEET.findall(page)))
-    words = names_in(pages.values())
-    for script in (html / "_static").rglob("*.js"):
-        words.update(WORD.findall(script.read_text(encoding="utf-8")))
+    words, scripts = names_in(pages.values()), [s.read_text(encoding="utf-8") for s in (html / "_static").rglob("*.js")]
+    absent = tuple(name for name in BUNDLED if name not in words)
+    words |= {word for script in scripts for word in WORD.findall(script) if not word.startswith(absent or " ")}
     parts = [slim(read(html / sheet, html / "_static"), words) for sheet in sheets]
+    parts = [without_unused("\n".join(parts), "".join([*scripts, *pages.values()]))]
     for path in (html / "_static").rglob("*.css"):
         path.unlink()
     (html / "_static" / JOINED).write_text("\n".join(parts), encoding="utf-8")
@@ -56,6 +60,16 @@ def read(sheet: Path, static: Path) -> str:
 def slim(sheet: str, words: set[str]) -> str:
     "The sheet without comments and without rules for names that are not among these words."
     return "".join(kept(list(rules(sheet)), words))
+
+
+def without_unused(sheet: str, other: str) -> str:
+    "The sheet without variables that neither its rules nor the other text mention."
+    while True:
+        used = set(MENTIONED.findall(sheet)) | set(MENTIONED.findall(other))
+        less = VARIABLE.sub(lambda m, used=used: m[0] if m[1] in used else "", sheet)
+        if less == sheet:
+            return sheet
+        sheet = less
 
 
 def rules(sheet: str):

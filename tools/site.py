@@ -149,9 +149,21 @@ def render_with_quarto(nbs: Path, out: Path, config) -> None:
     if run.wait() or complaints:
         raise BookError("\n".join(["Quarto did not render the book", *complaints]))
     check_pages(config.doc_path)
+    remake_formulas(config.doc_path)
     if config.doc_path.resolve() != out.resolve():
         shutil.rmtree(out, ignore_errors=True)
         shutil.move(config.doc_path, out)
+
+
+def remake_formulas(out: Path) -> None:
+    "Formulas as Sphinx's pages have them: long ones break in the text, accents stand above their letters."
+    import mathml
+
+    for path in sorted(out.glob("*.html")):
+        try:
+            path.write_text(mathml.remade(path.read_text(encoding="utf-8")), encoding="utf-8")
+        except mathml.MathError as error:
+            raise BookError(f"{path.name}: {error}") from error
 
 
 def render_with_sphinx(nbs: Path, out: Path, config, book: Book, structure: Structure) -> None:
@@ -279,16 +291,24 @@ def in_source(line: str, source: Path, places: dict) -> str:
 
 
 def write_twins(proc: Path, html: Path, book: Book, structure: Structure) -> None:
-    "Each page as Markdown beside it, as Quarto writes them, and llms.txt, which lists them."
+    "Each page as Markdown beside it, as Quarto writes them."
     import myst
 
-    lines = [f"# {structure.title}", "", f"> {structure.description}", ""]
     for name in structure.pages:
         nb = json.loads((proc / name).read_text(encoding="utf-8"))
         title = f"{chapter_of(name)} {book.titles[name]}".strip()
         text = myst.twin(nb, QuartoWriter(book, name), title)
         (html / f"{page_of(name)}.html.md").write_text(text, encoding="utf-8")
-        about = myst.front_matter(nb).get("description", "")
+
+
+def write_list(proc: Path, html: Path, book: Book, structure: Structure) -> None:
+    "llms.txt, which lists the pages as Markdown."
+    import myst
+
+    lines = [f"# {structure.title}", "", f"> {structure.description}", ""]
+    for name in structure.pages:
+        title = f"{chapter_of(name)} {book.titles[name]}".strip()
+        about = myst.front_matter(json.loads((proc / name).read_text(encoding="utf-8"))).get("description", "")
         lines.append(f"- [{title}]({structure.url}/{page_of(name)}.html.md): {about}")
     (html / "llms.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -307,6 +327,7 @@ def build(nbs: Path | None, out: Path | None, sphinx: bool) -> Path:
         render_with_quarto(nbs, out, config)
     else:
         render_with_sphinx(nbs, out, config, book, structure)
+    write_list(config.config_path / "_proc", out, book, structure)
     write_downloads(book, out, structure.pages)
     finish.write_not_found(out, structure.title, structure.url)
     finish.write_sitemap(out, structure.url)
