@@ -3,6 +3,7 @@ PYTHON ?= python3
 PORT ?= 8000
 CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
+ON := $(if $(DEVICE),--device $(DEVICE))
 READY := .venv/.ready
 
 .PHONY: book test lab serve bench mutants stress pdf epub clean
@@ -21,9 +22,10 @@ serve:  ## read the site that `make book` rendered
 	@echo "http://localhost:$(PORT)  (end with Ctrl-C)"
 	@$(PYTHON) -m http.server $(PORT) --bind 127.0.0.1 --directory _docs
 
-bench: $(READY)  ## time the layers against their limits and their rivals
-	$(BIN)/python bench/attention.py
-	$(BIN)/python bench/ndlinear.py
+bench: $(READY)  ## time the layers against their limits and their rivals: make bench DEVICE=cuda
+	$(BIN)/python bench/attention.py $(ON)
+	$(BIN)/python bench/ndlinear.py $(ON)
+	$(BIN)/python bench/growth.py $(ON)
 
 mutants: $(READY)  ## break the library in small ways, and see whether its tests notice
 	$(BIN)/python tools/mutants.py

@@ -14,7 +14,8 @@ extras = {
     for key in cfg
     if key.endswith("_requirements")
 }
-extras["dev"] += extras["train"] + extras["peers"]      # the book trains, and its tests compare with published layers
+for part in ("train", "peers", "hub", "peft"):      # the book trains, and its tests compare with published layers
+    extras["dev"] += extras[part]
 extras["book"] += extras["train"]       # and whoever downloads its notebooks runs it there
 licenses = {"apache2": "Apache-2.0"}
 stages = {"3": "3 - Alpha", "4": "4 - Beta", "5": "5 - Production/Stable"}

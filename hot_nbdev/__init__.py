@@ -33,6 +33,8 @@ __all__ = [
     "stream_steps", "StreamState", "select_streams", "restart_streams", "save_state", "load_state",
     # dense layers over tensors
     "NdLinear", "replace_linear", "add_adapters",
+    # what a layer does, and what each step costs
+    "explain",
     # training
     "TrainConfig", "fit", "evaluate",
 ]
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from hot_nbdev.adapters import add_adapters
     from hot_nbdev.attention import FullAttention
     from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
+    from hot_nbdev.explaining import explain
     from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
     from hot_nbdev.kronecker_attention import KroneckerAttention
     from hot_nbdev.model_config import (
@@ -92,6 +95,7 @@ _HOMES = {
     "ndlinear": "NdLinear",
     "replacing": "replace_linear",
     "adapters": "add_adapters",
+    "explaining": "explain",
     "training": "TrainConfig fit evaluate",
 }
 

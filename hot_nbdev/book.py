@@ -238,6 +238,25 @@ def _shift(
                      marks=[(i, (i - shift[m]) % len(own[-1])) for i in range(len(own[-1]))]) for m, own in enumerate(maps)]
     return panels, f"After {steps[-1]} updates the error is {errors[-1]:.2f} of the variance. The frames mark the true shift."
 
+def _stream(
+    frames: list,   # T rows with a number for each position, in percent
+    time: list,     # T rows: the map of time, in percent; the upper triangle is zero
+    modes: list,    # T maps of positions, in percent
+    answers: list,  # T rows like the frames, from -100 to 100
+    kept: list,     # how many numbers the state has after each frame with a softmax, and with a kernel
+) -> tuple:         # (panels, text)
+    "A stream in the middle: what has come, what is kept, what is answered."
+    T = len(frames)
+    t = (T + 1) // 2
+    far = lambda rows: [[v / 100 if i < t else 0 for v in row] for i, row in enumerate(rows)]
+    row = lambda n: [(t - 1, k) for k in range(n)]
+    n = len(frames[0])
+    return [_cells("frames so far", far(frames), marks=row(n), cell=20), _cells("map of time", far(time), marks=row(t), cell=20),
+            _cells(f"map of positions, frame {t}", [[v / 100 for v in r] for r in modes[t - 1]], cell=20),
+            _cells("answers so far", far(answers), marks=row(n), cell=20)], (
+        f"Frame {t} of {T}: the answer mixes {t} {'frame' if t == 1 else 'frames'} of values. The state has {kept[0][t - 1]:,} numbers, "
+        f"with a kernel {kept[1][t - 1]:,}.")
+
 # %% ../nbs/book.ipynb #b0000039
 def _reach(
     target: list,   # a map on 2 x 2 positions
@@ -324,7 +343,7 @@ def _dial(
 
 # %% ../nbs/book.ipynb #b0000034
 _KINDS = {"looks": _looks, "kronecker": _kronecker, "modeproduct": _modeproduct, "leak": _leak, "rank": _rank, "shift": _shift,
-          "dial": _dial, "reach": _reach}
+          "dial": _dial, "reach": _reach, "stream": _stream}
 
 def _plain(data, digits: int):
     "Tensors and arrays as lists of rounded numbers."
@@ -341,7 +360,7 @@ def _plain(data, digits: int):
 class moving:
     "A picture that the reader of the site operates, and a still one elsewhere."
     def __init__(self,
-                 kind: str,         # one of "looks", "kronecker", "modeproduct", "leak", "rank", "shift", "dial", "reach"
+                 kind: str,         # one of "looks", "kronecker", "modeproduct", "leak", "rank", "shift", "dial", "reach", "stream"
                  data: dict,        # what the kind takes; tensors are turned into lists
                  alt: str,          # what is seen
                  digits: int = 3):  # decimals that are kept

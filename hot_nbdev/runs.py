@@ -193,8 +193,9 @@ def _part_facts(part) -> dict | str:
 def _loader_facts(loader: DataLoader) -> dict:
     passing = ("data_source", "dataset", "generator", "epoch", "rank")      # told elsewhere, or different each time
     order = {k: v for k, v in vars(loader.sampler).items() if k not in passing}
+    own = getattr(loader.batch_sampler, "fingerprint", None)                # of what decides by itself what a batch is
     return {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "sampler": type(loader.sampler).__name__,
-            "order": content(order)}
+            "order": content(order), **({"batches": own()} if callable(own) else {})}
 
 # %% ../nbs/runs.ipynb #91001c69
 def _optimizer_facts(make: Callable | None, model: nn.Module, config) -> dict:
@@ -373,10 +374,13 @@ class Log:
             from torch.utils.tensorboard import SummaryWriter
             self.writer = SummaryWriter(self.folder / "tensorboard", purge_step=step or None)
 
-    def show(self, updates: int, loss: float, rate: float) -> None:
+    def count(self) -> None:        # after each update, of which nothing is read: a GPU is not waited for
+        if self.bar is not None:
+            self.bar.update()
+
+    def show(self, loss: float, rate: float) -> None:
         if self.bar is not None:
             self.bar.set_postfix(loss=f"{loss:.4g}", rate=f"{rate:.2g}", refresh=False)
-            self.bar.update(updates)
 
     def tell(self, epoch: dict) -> bool:    # does one of them want the run to end?
         return self.main and any([callback(dict(epoch)) is True for callback in self.callbacks])

@@ -256,7 +256,7 @@ def _look(run: Run) -> None:
         if not math.isfinite(loss) or not (math.isfinite(norm) or learner.config.precision == "fp16"):
             _diverged(run, f"the loss is {loss} and the norm of its gradient {norm}", run.state.step - len(rows) + i + 1)
     run.state.rows += rows
-    run.log.show(len(rows), rows[-1][0], learner.optimizer.param_groups[0]["lr"])
+    run.log.show(rows[-1][0], learner.optimizer.param_groups[0]["lr"])
 
 
 def _diverged(run: Run, what: str, step: int):
@@ -379,6 +379,7 @@ def train_epochs(
             pieces = take(part, batch, learner.accelerator, config.accumulate, augment)
             run.fresh.append(learner.update(factor, run.task, pieces))
             state.step += 1
+            run.log.count()
             if state.step % 50 == 0:
                 _look(run)
             if save_every and state.step % save_every == 0 and state.step % run.updates:

@@ -40,9 +40,10 @@ from hot_nbdev.commands import (  # noqa: E402
 )
 from hot_nbdev.jobs import JOBS, config_for  # noqa: E402
 from hot_nbdev.models import make_model  # noqa: E402
+from hot_nbdev.profiling import hot_profile  # noqa: E402
 from hot_nbdev.results import append_row, read_rows  # noqa: E402
 
-COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_motion, hot_predict, hot_reproduce)
+COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_motion, hot_predict, hot_reproduce, hot_profile)
 TRAINED = ["--data", "waves.csv", *SERIES]
 CUBES = ["--data", "own.npz", *TINY]
 FIELDS = ["--data", "scene.npy", "--labels", "mask.npy", "--window", "4", *TINY, "--patch", "2"]

@@ -45,7 +45,7 @@ def test_examples_are_counted(monkeypatch):
 def test_shapes_notice_a_wrong_number(monkeypatch):
     import layers
     monkeypatch.setattr(layers.Linear, "answers", lambda self, layer, x: [(layer(x), layer(x) + 1e-6)])
-    assert stress.run("shapes", 0.006).wrong
+    assert stress.run("shapes", (len(layers.LAYERS) + 1) / stress.PARTS["shapes"][1]).wrong
 
 
 def test_kills_notice_another_result(tmp_path, monkeypatch):

@@ -183,6 +183,14 @@ def test_a_bar_and_tensorboard_on_request(tmp_path, capsys):
     assert list((tmp_path / "loud" / "tensorboard").glob("events*"))
 
 
+def test_the_bar_moves_with_each_update(tmp_path, monkeypatch):
+    tqdm, moved = pytest.importorskip("tqdm"), []
+    former = tqdm.tqdm.update
+    monkeypatch.setattr(tqdm.tqdm, "update", lambda self, n=1: moved.append(n) or former(self, n))
+    run(tmp_path, progress=True)
+    assert moved == 9 * [1]
+
+
 def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
     torch.manual_seed(3)
     want = torch.rand(2)
