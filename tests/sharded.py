@@ -236,14 +236,29 @@ def errors(meshes, note):
     note["cut"] = float((cut.sizes, cut.start) != ((0, 1, 2, 3), sum(range(rank))))
 
 
-def work(rank, folder, count):
+@contextlib.contextmanager
+def counting_lines(file):
+    "Lines that run inside count towards the coverage of the tests, where that is measured."
+    if file is None:
+        yield
+        return
+    from coverage import Coverage
+    measured = Coverage(file, data_suffix=True, source=["hot_nbdev"])
+    measured.start()
+    yield
+    measured.stop()
+    measured.save()
+
+
+def work(rank, folder, count, coverage_file=None):
     "One of the processes."
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=count)
     meshes = {"all": init_device_mesh("cpu", (count,), mesh_dim_names=("all",)),
               "square": init_device_mesh("cpu", (2, count // 2), mesh_dim_names=("a", "b"))}
     note = {}
-    for part in (layers, models, uneven, second, planned, beside_data, errors):
-        part(meshes, note)
+    with counting_lines(coverage_file if rank == 0 else None):
+        for part in (layers, models, uneven, second, planned, beside_data, errors):
+            part(meshes, note)
     torch.save(note, f"{folder}/{rank}.pt")
     distributed.destroy_process_group()

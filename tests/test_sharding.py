@@ -2,6 +2,7 @@
 import pytest
 import sharded
 import torch
+from coverage import Coverage
 from layers import tensor
 from torch import distributed
 from torch.multiprocessing import spawn
@@ -22,7 +23,9 @@ pytestmark = pytest.mark.skipif(not GLOO, reason="needs gloo")
 def notes(tmp_path_factory):
     "What four processes wrote down: what was compared -> how far each was off."
     folder = str(tmp_path_factory.mktemp("processes"))
-    spawn(sharded.work, (folder, PROCESSES), nprocs=PROCESSES)
+    measured = Coverage.current()
+    lines = measured and measured.get_data().base_filename()
+    spawn(sharded.work, (folder, PROCESSES, lines), nprocs=PROCESSES)
     found = [torch.load(f"{folder}/{rank}.pt", weights_only=True) for rank in range(PROCESSES)]
     assert len({tuple(note) for note in found}) == 1
     return {name: max(note[name] for note in found) for name in found[0]}
