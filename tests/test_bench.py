@@ -399,7 +399,7 @@ def test_more_random_shapes_begin_with_the_same(load):
 
 
 def test_what_studies_ask_for_is_taken_apart_into_single_runs(load):
-    runs = load("todo").single_runs("hot_reproduce defaults-motion --row mean sum --seeds 0 1 --set move=shift  # two rows")
+    runs = load("todo").single_runs("hot_reproduce defaults-motion --row mean sum --seeds 0 1 --set move=shift # x")
     assert [run[2] for run in runs] == ["mean", "sum"] * 2 and [run[6] for run in runs] == ["0", "0", "1", "1"]
     assert all(run[-2:] == ("--set", "move=shift") and len(run) == 9 for run in runs)
     assert load("todo").single_runs("# nothing to do") == []
