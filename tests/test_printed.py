@@ -78,6 +78,19 @@ def test_the_pdf_has_theorems_equations_figures_and_solutions_and_no_marks_of_th
 
 
 @needs_browser
+def test_what_was_folded_is_printed_at_once_and_in_full_strength(site):
+    "On the site an opened fold fades in; a page printed meanwhile has code as pale as its ground."
+    book = printed.Printed(site / "_site", site)
+    [body] = [body for title, body in printed.chapters(book) if title.startswith("2 ")]
+    moves = """return [...document.querySelectorAll("details, details *")]
+        .map(e => getComputedStyle(e)).filter(s => s.animationName !== "none" || s.opacity !== "1").length"""
+    with printed.browser(book.site) as (driver, address):
+        printed.open_book(driver, address, book.site, printed.piece(book, body, "", 0, []))
+        assert driver.execute_script("return document.querySelectorAll('details[open] pre').length")
+        assert driver.execute_script(moves) == 0
+
+
+@needs_browser
 def test_links_of_the_pdf_lead_to_their_pages_and_those_to_the_library_to_the_site(pdf):
     reader = pdf[0]
     places = {name: reader.get_destination_page_number(place) for name, place in reader.named_destinations.items()}
