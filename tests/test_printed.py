@@ -20,6 +20,7 @@ WIDE = [
     "# Wide things\n\n> Wider than a page.",
     "$$\n" + " + ".join(f"x_{{{n}}}y_{{{n}}}" for n in range(26)) + " = 0\n$$ {#eq-wide}",
     "In a line $" + "".join(f"\\alpha_{{{n}}}" for n in range(40)) + "$ it is long.",
+    "Small: $\\tfrac{1}{2}\\begin{pmatrix} 1 & 2 \\end{pmatrix}$.",
     "| " + " | ".join(f"column{n}" for n in range(14)) + " |\n" + "|---" * 14 + "|\n"
     + "| " + " | ".join(["1234567"] * 14) + " |",
     smallbook.cell("x = [" + ", ".join(f"number_{n}" for n in range(40)) + ", last_of_all]", 7,
@@ -75,6 +76,19 @@ def test_the_pdf_has_theorems_equations_figures_and_solutions_and_no_marks_of_th
         assert part in text, part
     assert not re.search(r":::|\$\$|\{#|\?@|\\\(|\\\[|\\tag|\ufffd", text)
     assert sum(len(page.images) for page in pdf[0].pages) >= 2
+
+
+@needs_browser
+def test_what_was_folded_is_printed_at_once_and_in_full_strength(site):
+    "On the site an opened fold fades in; a page printed meanwhile has code as pale as its ground."
+    book = printed.Printed(site / "_site", site)
+    [body] = [body for title, body in printed.chapters(book) if title.startswith("2 ")]
+    moves = """return [...document.querySelectorAll("details, details *")]
+        .map(e => getComputedStyle(e)).filter(s => s.animationName !== "none" || s.opacity !== "1").length"""
+    with printed.browser(book.site) as (driver, address):
+        printed.open_book(driver, address, book.site, printed.piece(book, body, "", 0, []))
+        assert driver.execute_script("return document.querySelectorAll('details[open] pre').length")
+        assert driver.execute_script(moves) == 0
 
 
 @needs_browser
@@ -143,6 +157,8 @@ def test_the_epub_is_what_the_format_asks(site):
         assert "<script" not in text and "127.0.0.1" not in text
     order = re.findall(r'itemref idref="([\w-]+)"', files["book/package.opf"])
     assert order == ["cover", "nav", "index", "first", "second", "wide", "references", "statements"]
+    styled = re.findall(r"<(\w+)[^>]* (?:displaystyle|scriptlevel)=", files["book/wide.xhtml"])
+    assert set(styled) == {"mstyle"}                # MathML 3, which the format asks for, knows them nowhere else
     one = files["book/first.xhtml"]
     assert "<math" in one and "\\(" not in one and '<span class="book-number">(1.1)</span>' in one
     assert 'href="second.xhtml#second--def-second"' in one and 'id="first--thm-main"' in one

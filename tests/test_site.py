@@ -423,6 +423,12 @@ def test_no_block_of_code_scrolls_on_a_laptop(browser, site):
     assert found == []
 
 
+def test_quarto_is_told_to_wrap_code_too():
+    "Its column of text is narrower than that of Sphinx's pages; told to scroll, it hides the ends of many lines."
+    settings = (ROOT / "_quarto.yml").read_text(encoding="utf-8")
+    assert re.findall(r"^ {4}code-overflow: (\w+)$", settings, re.MULTILINE) == ["wrap"]
+
+
 def wait(browser, script, *args):
     "The script's value, once it has one."
     from selenium.webdriver.support.ui import WebDriverWait

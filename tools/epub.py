@@ -49,7 +49,8 @@ PACKAGE = """<?xml version="1.0" encoding="utf-8"?>
 </package>
 """
 
-# What the format does not know: scripts, forms, pieces that HTML allows and XHTML does not.
+# What the format does not know: scripts, forms, pieces that HTML allows and XHTML does not. In its MathML 3 only
+# mstyle sets the style and the level of what it holds.
 SERIALIZE = r"""
 const made = {};
 for (const page of document.querySelectorAll("div.chapter")) {
@@ -64,6 +65,11 @@ for (const page of document.querySelectorAll("div.chapter")) {
     p.append(...(titles.length ? titles[0].childNodes : e.childNodes)); e.replaceWith(p); }
   for (const e of page.querySelectorAll("p div, p ul, p table")) {
     const p = e.closest("p"); if (p) p.replaceWith(...p.childNodes); }
+  for (const e of page.querySelectorAll("math :is([displaystyle], [scriptlevel]):not(mstyle)")) {
+    const style = document.createElementNS("http://www.w3.org/1998/Math/MathML", "mstyle");
+    for (const name of ["displaystyle", "scriptlevel"])
+      if (e.hasAttribute(name)) { style.setAttribute(name, e.getAttribute(name)); e.removeAttribute(name); }
+    e.replaceWith(style); style.append(e); }
   for (const e of page.querySelectorAll("*")) {
     for (const a of e.closest("svg, img") ? [] : [...e.attributes])
       if (/^(on|data-|align$|border$|frame$|rules$|width$|valign$)/.test(a.name)) e.removeAttribute(a.name);
