@@ -117,11 +117,10 @@ def _pooled(p: Plan, layer: nn.Module, m: int, past: str) -> None:
     first = [late, layer.qk_act] if layer.qk_act else []
     less = f"less (1 - 1/{'count' if layer.pool == 'sum' else '√count'}) of the bias" if layer.project == "after" else ""
     for side, text, of in (("q", _MODES, "x"), ("k", _KEYS, p.taken)):
+        at, letter = "".join(_MODES[c] if c in layer.causal and c != m else text[c] for c in range(layer.order)), text[m]
         if side == "q" or p.context:
-            at = "".join(_MODES[c] if c in layer.causal and c != m else text[c] for c in range(layer.order))
-            p.add(f"means of slices, mode {m}", f"b{at}c->b{past}{at[m]}c", of, f"{of}{m}",
+            p.add(f"means of slices, mode {m}", f"b{at}c->b{past}{letter}c", of, f"{of}{m}",
                   *(f"running sum along {c}" for c in past), "over the count")
-        letter = text[m]
         warm = f"times exp(logit_scale[{m}])" if layer.temperature and side == "q" else ""
         to, words = f"to_{side}" if layer.shared else f"to_{side}.{m}", f"b{past}{letter}c,hdc->bh{past}{letter}d"
         norm, turned = layer.qk_norm and f"norm_{side}", layer.rotary is not None and f"turned along {letter}"
