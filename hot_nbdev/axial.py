@@ -54,7 +54,7 @@ def _queries_keys(layer: nn.Module, x: Tensor, a: int, start: int = 0, context: 
     group, found = layer.groups[a], []
     rotary = from_start(layer.rotary, layer.causal[0], start) if start else layer.rotary
     for f, norm, c in ((layer.to_q[a], layer.norm_q, x), (layer.to_k[a], layer.norm_k, x if context is None else context)):
-        t = norm(split_heads(into_batch(f(c), group, layer.order), layer.heads))
+        t = split_heads(into_batch(f(c), group, layer.order), layer.heads, norm)
         t = rotate_modes(t.unflatten(2, [c.shape[1 + m] for m in group]), rotary, group)
         found.append(t.flatten(2, -2))
     return found

@@ -20,7 +20,7 @@ from .attention import FullAttention
 from .axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from .cost import count, peak_memory
 from .kronecker_attention import KroneckerAttention, factor_shapes
-from .layer import AttentionLayer, check_sizes, named
+from .layer import AttentionLayer, cost_sizes, named
 from .mode_maps import application_plan, floor_share
 from .mode_scores import scores_of
 from .ndlinear import NdLinear
@@ -28,7 +28,7 @@ from .results import Table
 from .tensor import contraction_sequence
 
 # %% ../nbs/explaining.ipynb #e1000007
-_MODES, _KEYS, _FEATURES, _WINDOWS = "ijklmnop", "IJKLMNOP", "stuvwxyz", "STUVWXYZ"     # letters, one for each mode
+_MODES, _KEYS, _FEATURES, _WINDOWS, _CONTEXT = "ijklmnop", "IJKLMNOP", "stuvwxyz", "STUVWXYZ", "ABCDEFGH"    # one for each mode
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,10 @@ class Step:
 
 class Plan(list):
     "Steps that are put together, with the sizes of their letters."
-    def __init__(self, masked: bool = False, **sizes):
+    def __init__(self, masked: bool = False, context: tuple | None = None, **sizes):
         super().__init__()
         self.masked, self.sizes, self.at = masked, sizes, ""     # `at` stands before the names of parameters
+        self.context, self.taken = context, "context" if context else "x"       # its sizes; where keys and values come from
 
     def letters(self, text: str, sizes: Sequence[int]) -> str:
         "The first letters of `text`, one for each size, which they get."
@@ -111,17 +112,19 @@ class Explanation(Table):
 # %% ../nbs/explaining.ipynb #e100000d
 def _pooled(p: Plan, layer: nn.Module, m: int, past: str) -> None:
     "Queries and keys of one mode, from the means of its slices."
-    p.add(f"means of slices, mode {m}", f"b{_MODES[:layer.order]}c->b{past}{_MODES[m]}c", "x", f"x{m}",
-          *(f"running sum along {c}" for c in past), "over the count")
     factor = {"mean": "", "sum": "times the count", "rsqrt": "times √count"}[layer.pool]
     late = "" if layer.qk_norm and not layer.qk_act else factor        # a norm takes the place of the factor
     first = [late, layer.qk_act] if layer.qk_act else []
     less = f"less (1 - 1/{'count' if layer.pool == 'sum' else '√count'}) of the bias" if layer.project == "after" else ""
-    for side, letter in (("q", _MODES[m]), ("k", _KEYS[m])):
+    for side, text, of in (("q", _MODES, "x"), ("k", _KEYS, p.taken)):
+        at, letter = "".join(_MODES[c] if c in layer.causal and c != m else text[c] for c in range(layer.order)), text[m]
+        if side == "q" or p.context:
+            p.add(f"means of slices, mode {m}", f"b{at}c->b{past}{letter}c", of, f"{of}{m}",
+                  *(f"running sum along {c}" for c in past), "over the count")
         warm = f"times exp(logit_scale[{m}])" if layer.temperature and side == "q" else ""
         to, words = f"to_{side}" if layer.shared else f"to_{side}.{m}", f"b{past}{letter}c,hdc->bh{past}{letter}d"
         norm, turned = layer.qk_norm and f"norm_{side}", layer.rotary is not None and f"turned along {letter}"
-        p.project(layer, to, words, f"x{m}", f"{side}{m}", less, *first, norm, turned, "" if first else late, warm)
+        p.project(layer, to, words, f"{of}{m}", f"{side}{m}", less, *first, norm, turned, "" if first else late, warm)
 
 
 def _near(layer: nn.Module, m: int, query: str, key: str) -> list:
@@ -144,7 +147,7 @@ def _mode_map(p: Plan, layer: nn.Module, m: int, past: str, pair: bool) -> None:
         words = f"{i}d,{j}d->{i}{_KEYS[m]}"
         p.add(f"map of mode {m}", words, f"q{m} k{m}", f"S{m}", "over √d", *seen, f"softmax over {_KEYS[m]}", share)
         return
-    work = 2 * prod(p.sizes[x] for x in i[1:]) * layer.kernel.multiply_adds(p.sizes["d"])
+    work = sum(prod(p.sizes[x] for x in at[1:]) for at in (i, j)) * layer.kernel.multiply_adds(p.sizes["d"])
     p.add(f"features, mode {m}", "", f"q{m} k{m}", f"f{m} g{m}", named(layer.kernel), work=work)
     if pair:
         p.add(f"map of mode {m} as two factors", "", f"f{m} g{m}", f"L{m} R{m}", "rows sum to 1", share)
@@ -179,20 +182,21 @@ def _applied(p: Plan, layer: nn.Module, shapes: Sequence, value: str, d: str) ->
 
 def _kronecker(p: Plan, layer: nn.Module, sizes: tuple) -> None:
     "Pool, project, compare, apply."
-    modes, keys = p.letters(_MODES, sizes), p.letters(_KEYS, sizes)
+    modes, keys = p.letters(_MODES, sizes), p.letters(_KEYS, p.context or sizes)
     M = None if layer.kernel is None else layer.kernel.width(p.sizes["d"])
     share = p.masked and floor_share(layer.to_v.weight.dtype, layer.order, layer.combine) > 0
     dense = [m for m in range(layer.order) if _near(layer, m, "", "")]       # these maps are formed
-    shapes = factor_shapes(sizes, M, (*layer.causal, *dense), int(share))
+    shapes = factor_shapes(sizes, M, (*layer.causal, *dense), int(share), p.context)
     for m, each in enumerate(shapes):
         past = "".join(_MODES[c] for c in layer.causal if c != m)
         if M:
             p.sizes[_FEATURES[m]] = M if len(each) == 1 else each[0][1]
         _pooled(p, layer, m, past)
         _mode_map(p, layer, m, past, len(each) > 1)
-    y = _applied(p, layer, shapes, p.project(layer, "to_v", f"b{keys}c,hdc->bh{keys}d", "x", "v"), "d")
+    y = _applied(p, layer, shapes, p.project(layer, "to_v", f"b{keys}c,hdc->bh{keys}d", p.taken, "v"), "d")
     if p.masked:
-        y = p.add("over the weight on what takes part", "", f"{y} {_applied(p, layer, shapes, 'mask', '')}", "z", "quotient")
+        weight = _applied(p, layer, shapes, "context_mask" if p.context else "mask", "")
+        y = p.add("over the weight on what takes part", "", f"{y} {weight}", "z", "quotient")
     p.project(layer, "to_out", f"bh{modes}d,ehd->b{modes}e", y, "out")
 
 # %% ../nbs/explaining.ipynb #e1000020
@@ -231,23 +235,26 @@ def _queries_keys(p: Plan, layer: nn.Module, at: Sequence[str], tag: str = "", o
     for side, letters in zip("qk", at):
         turned = "" if layer.rotary is None else "turned along " + "".join(
             x for m, x in enumerate(letters) if group is None or m in group)
-        p.project(layer, f"to_{side}{own}", f"b{letters}c,hdc->bh{letters}d", of, f"{side}{tag}",
+        source = p.taken if side == "k" and p.context else of
+        p.project(layer, f"to_{side}{own}", f"b{letters}c,hdc->bh{letters}d", source, f"{side}{tag}",
                   f"{p.at}norm_{side}" if layer.qk_norm else "", turned)
 
 
 def _full(p: Plan, layer: nn.Module, sizes: tuple) -> None:
     "One map of all positions, or two thin factors."
-    q, k = p.letters(_MODES, sizes), p.letters(_KEYS, sizes)
+    q, k = p.letters(_MODES, sizes), p.letters(_KEYS, p.context or sizes)
     _queries_keys(p, layer, (q, k))
-    p.project(layer, "to_v", f"b{k}c,hdc->bh{k}d", "x", "v")
+    p.project(layer, "to_v", f"b{k}c,hdc->bh{k}d", p.taken, "v")
     p.project(layer, "to_out", f"bh{q}d,ehd->b{q}e", _attend(p, layer, q, k, layer.causal), "out")
 
 # %% ../nbs/explaining.ipynb #e1000022
 def _axial(p: Plan, layer: nn.Module, sizes: tuple, of: str = "x", tag: str = "") -> str:
     "Attention along each group of modes, the others as batch."
     q, ends = p.letters(_MODES, sizes), []
-    p.letters(_KEYS, sizes)
-    v = p.project(layer, "to_v", f"b{q}c,hdc->bh{q}d", of, f"v{tag}")
+    p.letters(_KEYS, p.context or sizes)
+    moved = [m for m in range(layer.order) if p.context and all(m in group for group in layer.groups)]    # the others agree
+    at = "".join(_KEYS[m] if m in moved else _MODES[m] for m in range(layer.order))
+    v = p.project(layer, "to_v", f"b{at}c,hdc->bh{at}d", p.taken if p.context else of, f"v{tag}")
     for a, group in enumerate(layer.groups):
         k = "".join(_KEYS[m] if m in group else _MODES[m] for m in range(layer.order))
         name = tag or str(a)
@@ -270,13 +277,15 @@ def _divided(p: Plan, layer: nn.Module, sizes: tuple) -> None:
 def _multiscale(p: Plan, layer: nn.Module, sizes: tuple) -> None:
     "Full attention between windows."
     modes, at = p.letters(_MODES, sizes), {}
-    p.letters(_KEYS, [ceil(n / s) for n, s in zip(sizes, layer.stride)])
+    p.letters(_KEYS, [ceil(n / s) for n, s in zip(p.context or sizes, layer.stride)])
     for side, stride, text in (("q", layer.query_stride, _WINDOWS), ("k", layer.stride, _KEYS), ("v", layer.stride, _KEYS)):
-        pooled = prod(stride) > 1
-        at[side] = p.letters(text, [ceil(n / s) for n, s in zip(sizes, stride)]) if pooled or side != "q" else modes
+        pooled, other = prod(stride) > 1, p.context if side != "q" else None
+        grid = p.letters(_CONTEXT if pooled else _KEYS, other) if other else modes
+        at[side] = p.letters(text, [ceil(n / s) for n, s in zip(other or sizes, stride)]) if pooled or side != "q" else modes
         norm = f"norm_{side}" if layer.qk_norm and side != "v" else ""
-        turned = f"turned along {modes}" if layer.rotary is not None and side != "v" else ""
-        name = p.project(layer, f"to_{side}", f"b{modes}c,hdc->bh{modes}d", "x", f"{side}{'x' * pooled}", norm, turned)
+        turned = f"turned along {grid}" if layer.rotary is not None and side != "v" else ""
+        words, of = f"b{grid}c,hdc->bh{grid}d", p.taken if side != "q" else "x"
+        name = p.project(layer, f"to_{side}", words, of, f"{side}{'x' * pooled}", norm, turned)
         if pooled:
             weights = "weighted means" if layer.windows == "learned" else "means"
             p.add(f"windows of {side}", "", name, side, f"{weights} over windows of {' x '.join(map(str, stride))}")
@@ -311,19 +320,21 @@ _PLANS = ((KroneckerAttention, _kronecker), (FullAttention, _full), (AxialAttent
          (MultiscaleAttention, _multiscale), (NoAttention, _none))
 
 
-def _explain_layer(layer: nn.Module, sizes: tuple, masked: bool, flops: float | None) -> Explanation:
+def _explain_layer(layer: nn.Module, sizes: tuple, masked: bool, flops: float | None, context: tuple | None) -> Explanation:
     "The steps of an attention layer."
     name = type(layer).__name__
     build = next((f for kind, f in _PLANS if isinstance(layer, kind)), None)
     if build is None or layer.order > len(_MODES):
         raise ValueError(f"explain: no plan is known of {name} with {layer.order} modes; give an input instead of sizes, "
                          f"as in explain(layer, torch.zeros(1, ..., {layer.dim})), to have its parts counted")
-    check_sizes(name, sizes, layer.order)
-    p = Plan(masked, b=1, h=layer.heads if hasattr(layer, "heads") else 1, d=0, c=layer.dim, e=layer.dim)
+    cost_sizes(layer, sizes, context)
+    p = Plan(masked, context, b=1, h=layer.heads if hasattr(layer, "heads") else 1, d=0, c=layer.dim, e=layer.dim)
     p.sizes["d"] = layer.dim // p.sizes["h"]
     build(p, layer, sizes)
-    cost = layer.cost(sizes, masked=True) if masked and build is _kronecker else layer.cost(sizes)
-    found = Explanation(name + (" with a mask" if masked else ""), p, p.sizes, cost.peak, flops)
+    cost = layer.cost(sizes, **({"masked": True} if masked and build is _kronecker else {}),
+                      **({} if context is None else {"context_sizes": context}))
+    more = (" of a context" if context else "") + (" with a mask" if masked else "")
+    found = Explanation(name + more, p, p.sizes, cost.peak, flops)
     if found.multiply_adds != cost.multiply_adds:       # a class of one's own, with other steps
         raise ValueError(f"explain: the steps of its base class take {found.multiply_adds:,} multiply-adds, but {name} says "
                          f"that it takes {cost.multiply_adds:,}; give an input instead of sizes, to have its parts counted")
@@ -358,15 +369,19 @@ def explain(
     sizes: Sequence[int] | Tensor,  # (n1, …, nk) of an attention; batch axes of an NdLinear; for a model an input
     masked: bool = False,           # is there a mask? it adds work to Kronecker attention
     flops: float | None = None,     # floating-point operations in a second, for the least time
+    context: Sequence[int] | None = None,   # (m1, …, mk) of a context, where an attention has its keys from; default: `sizes`
 ) -> Explanation:                   # a table; .steps, .multiply_adds, .peak, .limit
     "What a layer does, step by step, and what each step costs."
     if flops is not None and not 0 < flops < float("inf"):
         raise ValueError(f"explain: flops is {flops!r}, but must be a number above 0 of operations in a second, such as 2e11")
+    if context is not None and (isinstance(sizes, Tensor) or not isinstance(layer, AttentionLayer)):
+        raise ValueError(f"explain: context is given for a {type(layer).__name__}, but goes with an attention layer and sizes, as in "
+                         "explain(layer, (8, 8), context=(4, 6)); explain the attention layers of a model one by one")
     if isinstance(sizes, Tensor):
         return _explain_model(layer, sizes, flops)
     sizes = tuple(sizes)
     if isinstance(layer, AttentionLayer):
-        return _explain_layer(layer, sizes, masked, flops)
+        return _explain_layer(layer, sizes, masked, flops, None if context is None else tuple(context))
     if isinstance(layer, NdLinear):
         p = Plan(b=prod(sizes))
         _nd_linear(p, layer)

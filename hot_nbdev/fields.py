@@ -55,8 +55,8 @@ def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, d
 # %% ../nbs/fields.ipynb #e8bc181a
 def _asked(layer: nn.Module, x: Tensor) -> tuple:
     "The query of the token and the keys of all positions, (B, heads, 1 or n, dim / heads)."
-    keys = split_heads(layer.to_k(x).flatten(1, -2), layer.heads)
-    return layer.norm_q(layer.token).expand(len(x), -1, -1, -1), layer.norm_k(keys)
+    keys = split_heads(layer.to_k(x).flatten(1, -2), layer.heads, layer.norm_k)
+    return layer.norm_q(layer.token).expand(len(x), -1, -1, -1), keys
 
 
 def _asking(x: Tensor, mask: Tensor | None) -> Allowed:

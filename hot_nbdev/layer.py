@@ -112,11 +112,13 @@ def restore_batch(
     return t.reshape(*shape[:-order - 1], *t.shape[1:]).contiguous()
 
 def split_heads(
-    t: Tensor,   # (B, *sizes, dim)
-    heads: int,  # number of heads
-) -> Tensor:     # (B, heads, *sizes, dim / heads), a view
-    "Cut the features into heads."
-    return t.unflatten(-1, (heads, t.shape[-1] // heads)).movedim(-2, 1)
+    t: Tensor,                       # (B, *sizes, dim)
+    heads: int,                      # number of heads
+    norm: Callable | None = None,    # of the features of each head, (B, *sizes, heads, dim / heads); None: none
+) -> Tensor:                         # (B, heads, *sizes, dim / heads), a view of t or of what `norm` gives
+    "Cut the features into heads, and normalize them where they lie."
+    t = t.unflatten(-1, (heads, t.shape[-1] // heads))
+    return (t if norm is None else norm(t)).movedim(-2, 1)
 
 def merge_heads(
     t: Tensor,  # (B, heads, *sizes, d)
@@ -421,5 +423,5 @@ def queries_keys(
     "Project, cut into heads, normalize, turn."
     both = ((layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, x if context is None else context))
     rotary = from_start(layer.rotary, layer.causal[0], start) if start else layer.rotary
-    return [rotate_modes(norm(split_heads(project(t), layer.heads)), rotary, range(x.ndim - 2))
+    return [rotate_modes(split_heads(project(t), layer.heads, norm), rotary, range(x.ndim - 2))
             for project, norm, t in both]

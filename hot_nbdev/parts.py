@@ -44,7 +44,7 @@ class Tensors:
 
 class Samples:
     "A part made of a data set that gives one sample at a time; it stays where it is."
-    def __init__(self, dataset: Dataset):
+    def __init__(self, dataset: Dataset | list):
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Samples:
 
 # %% ../nbs/parts.ipynb #038c5cf1
 def as_part(
-    data,       # a part, a data set of torch, or a DataLoader
+    data,       # a part, a data set of torch, a list of samples, or a DataLoader
 ):              # a part, or the DataLoader
     "A part of whatever training takes; a `DataLoader` stays one."
     if isinstance(data, DataLoader):
@@ -70,7 +70,7 @@ def as_part(
         raise ValueError(f"{type(data).__name__} holds no samples; there is nothing to train on or to judge by")
     if isinstance(data, TensorDataset):
         return Tensors(*data.tensors)
-    return Samples(data) if isinstance(data, Dataset) and not hasattr(data, "to") else data
+    return Samples(data) if isinstance(data, Dataset | list) and not hasattr(data, "to") else data
 
 
 def _countable(loader: DataLoader) -> DataLoader:

@@ -113,7 +113,7 @@ def divide_bias(
 def pooled_heads(
     rows: Sequence[Tensor],            # for each mode: projected means, (B, *n_c, n_m, dim)
     heads: int,                        # number of heads
-    norm: nn.Module,                   # over the features of a head
+    norm: Callable,                    # over the features of a head
     rotary: Callable | None = None,    # rotary(t, mode) turns the last two axes of t
     factors: Sequence | None = None,   # for each mode: the factor of the pooling; default: 1
     act: str | None = None,            # a name in ACTIVATIONS: of what is pooled, its factor included, before the norm
@@ -121,13 +121,12 @@ def pooled_heads(
     "Pooled queries, or keys, of all heads."
     found = []
     for m, t in enumerate(rows):
-        t, more = split_heads(t, heads), torch.promote_types(t.dtype, torch.float32)
-        f = 1 if factors is None else factors[m].unsqueeze(1) if isinstance(factors[m], Tensor) else factors[m]
+        more, f = torch.promote_types(t.dtype, torch.float32), 1 if factors is None else factors[m]
         if act is not None:
             t, f = ACTIVATIONS[act](t.to(more) * f).to(t.dtype), 1
-        t = norm(t)
+        t = split_heads(t, heads, norm)
         t = t if rotary is None else rotary(t, m)
-        found.append(t.to(more) * f)
+        found.append(t.to(more) * (f.unsqueeze(1) if isinstance(f, Tensor) else f))
     return found
 
 

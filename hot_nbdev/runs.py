@@ -186,7 +186,10 @@ def _part_facts(part) -> dict | str:
     if isinstance(part, DataLoader):
         return {"loader": _loader_facts(part), "dataset": _part_facts(part.dataset)}
     part = part.dataset if isinstance(part, Samples) else part
-    held = {f"tensor {i}": t for i, t in enumerate(part.tensors)} if isinstance(part, Tensors | TensorDataset) else vars(part)
+    if isinstance(part, Tensors | TensorDataset):
+        held = {f"tensor {i}": t for i, t in enumerate(part.tensors)}
+    else:
+        held = vars(part) if hasattr(part, "__dict__") else {"content": part}        # a list has no attributes
     return {"samples": len(part), "class": type(part).__name__, **{name: content(value) for name, value in held.items()}}
 
 

@@ -329,10 +329,12 @@ def _check_part(name: str, module: nn.Module, pointwise: tuple) -> list:
         raise ValueError(f"shard_modes: {name or kind} has the stem {module.stem!r}, which reads beyond its patch; choose stem='linear'")
     if type(module) in SHARDED:
         return []
-    known = isinstance(module, _OPEN)
-    if not known and (isinstance(module, AttentionLayer | Model) or type(module).__module__.startswith("torch.") or not inside):
+    known, lists = isinstance(module, _OPEN), any(isinstance(m, nn.ParameterList) for m in module.children())
+    foreign = type(module).__module__.startswith("torch.") or isinstance(module, AttentionLayer | Model)
+    if not known and (foreign or lists or not inside):
         raise ValueError(f"shard_modes: {name or kind} is a {kind}, which is not known to work on a part of a tensor; use "
-                         "KroneckerAttention and layers on each position alone (name more of them by pointwise=), or shard model.encoder")
+                         "KroneckerAttention and layers on each position alone (name more of them by pointwise=, such as FlatNdLinear), or "
+                         "shard model.encoder; to what reads a whole mode, such as NdLinear, give whole_tensor and cut its result by local_part")
     return inside
 
 # %% ../nbs/sharding_library.ipynb #5d000022

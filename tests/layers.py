@@ -247,7 +247,7 @@ ATTENTION = [
     Attention("rsqrt after, shared", partial(K, order=2, pool="rsqrt", project="after"), 2,
               slow_kronecker, True),
     Attention("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False, qk_norm=True), 2,
-              slow_kronecker, True),
+              slow_kronecker),
     Attention("rotary, no bias", partial(K, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
     Attention("causal product", partial(K, order=3, causal=(0,)), 3, slow_kronecker),
     Attention("causal sum", partial(K, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),

@@ -15,7 +15,9 @@ from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
+from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.positions import LearnedPositions, Rotary
+from hot_nbdev.replacing import FlatNdLinear, NdFeedForward
 from hot_nbdev.sharding import ModeParts, local_part, shard_modes, sum_gradients, whole_tensor
 from hot_nbdev.sharding_cost import attention_traffic, sharding_plan
 from hot_nbdev.transformer import Block, FeedForward
@@ -152,6 +154,31 @@ def uneven(meshes, note):
         note[f"together {causal}"] = far([whole_tensor(y, mesh, {2: "all"})], [want])
 
 
+def linear(meshes, note):
+    "NdLinear along a cut mode by the way that the error names; and NdLinear of features alone within an encoder."
+    x, axes = tensor(3, 5, 6, seed=3), {1: "all"}
+    torch.manual_seed(4)
+    layer = NdLinear((5, 6), (7, 4)).double()
+    for b in layer.biases:
+        torch.nn.init.normal_(b)
+    whole = x.clone().requires_grad_()
+    y = layer(whole)
+    weights = tensor(*y.shape, seed=5)
+    want = torch.autograd.grad((y * weights).sum(), [whole, *layer.parameters()])
+    model, own = copy.deepcopy(layer), local_part(x, meshes["all"], axes).clone().requires_grad_()
+    found = local_part(model(whole_tensor(own, meshes["all"], axes)), meshes["all"], axes)
+    (found * local_part(weights, meshes["all"], axes)).sum().backward()
+    sum_gradients(model, meshes["all"])
+    note["linear"] = far([found], [local_part(y, meshes["all"], axes)])
+    note["linear back"] = far([own.grad, *(p.grad for p in model.parameters())],
+                              [local_part(want[0], meshes["all"], axes), *want[1:]])
+    block = Block(KroneckerAttention(DIM, HEADS, 2), NdFeedForward(DIM)).double()
+    sharded = shard_modes(copy.deepcopy(block), meshes["all"], {0: "all"}, pointwise=(FlatNdLinear,))
+    x = tensor(2, 6, 3, DIM)
+    note["linear features"] = far([sharded(local_part(x, meshes["all"], {1: "all"}))],
+                                  [local_part(block(x), meshes["all"], {1: "all"})])
+
+
 def second(meshes, note):
     "Gradients of gradients, an empty batch, half precision, DTensor in and out, DDP."
     mesh, x = meshes["all"], tensor(2, 3, 5, DIM)
@@ -258,7 +285,7 @@ def work(rank, folder, count, coverage_file=None):
               "square": init_device_mesh("cpu", (2, count // 2), mesh_dim_names=("a", "b"))}
     note = {}
     with counting_lines(coverage_file if rank == 0 else None):
-        for part in (layers, models, uneven, second, planned, beside_data, errors):
+        for part in (layers, models, uneven, linear, second, planned, beside_data, errors):
             part(meshes, note)
     torch.save(note, f"{folder}/{rank}.pt")
     distributed.destroy_process_group()

@@ -1,13 +1,15 @@
 """What attention promises beyond test_contracts.py: maps, masks, order in time, dropout, kernels."""
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import ATTENTION, DIM, F64, HEADS, SquarePlus, each, random_mask
+from layers import ATTENTION, DIM, F64, HEADS, Axial, Divided, K, Multi, SquarePlus, each, random_mask, tensor, turn
 from often import examples
 from torch.testing import assert_close
 
-from hot_nbdev.attention import FeatureFunction
+from hot_nbdev.attention import FeatureFunction, FullAttention
 
 attention = each(ATTENTION)
 
@@ -141,3 +143,27 @@ def test_kernels_are_told_whose_features_they_make():
         asked.kernel = Asks()
         assert torch.equal(plain(x), asked(x))
         assert sorted(set(asked.kernel.asked)) == [False, True]
+
+
+NORMED = [(K, dict(combine=combine, causal=causal, rotary=rotary))
+          for combine, causal, rotary in itertools.product(("product", "sum"), ((), (0,)), (None, turn))] + [
+    (K, dict(heads=1)), (K, dict(pool="rsqrt", qk_act="silu")), (K, dict(by_mode={0: dict(window=1)})),
+    (FullAttention, {}), (FullAttention, dict(kernel=SquarePlus())), (Axial, dict(by_mode={0: dict(window=1)})),
+    (Axial, dict(heads=1)), (Divided, {}), (Multi, {})]
+
+
+@pytest.mark.parametrize("make, options", NORMED, ids=[f"{make.__name__} {i}" for i, (make, _) in enumerate(NORMED)])
+def test_normalized_heads_compile_forward_and_backward(make, options):
+    """In AOT's model of layer_norm the gradient keeps any memory order, the real one puts it into the ordinary one.
+
+    The two agree in what is viewed later only if the norm acts before the heads are moved.
+    """
+    torch.compiler.reset()
+    torch.manual_seed(0)
+    layer = make(DIM, **{"heads": HEADS, **options}, order=2, qk_norm=True).eval()
+    x = tensor(2, 3, 4, DIM, dtype=torch.float32).requires_grad_()
+    compiled, inputs = torch.compile(layer, fullgraph=True, backend="aot_eager"), [x, *layer.parameters()]
+    y, want = compiled(x), layer(x)
+    assert_close(y, want)
+    for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (y, want)), strict=True):
+        assert_close(a, b)

@@ -2,6 +2,7 @@
 import argparse
 import importlib.util
 import json
+import sys
 from itertools import accumulate
 from math import prod
 from pathlib import Path
@@ -403,3 +404,55 @@ def test_what_studies_ask_for_is_taken_apart_into_single_runs(load):
     assert [run[2] for run in runs] == ["mean", "sum"] * 2 and [run[6] for run in runs] == ["0", "0", "1", "1"]
     assert all(run[-2:] == ("--set", "move=shift") and len(run) == 9 for run in runs)
     assert load("todo").single_runs("# nothing to do") == []
+
+
+@pytest.fixture
+def peft_task(load, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchvision", None)   # transformers looks for it; it is not needed
+    pytest.importorskip("peft", reason='needs PEFT: pip install "hot_nbdev[peft]"')
+    return load("peft_task")
+
+
+def test_adapters_of_the_peft_study_are_as_large_as_it_says(peft_task):
+    start = peft_task.new_base()
+    found = {}
+    for name in peft_task.MODELS:
+        model = peft_task.adapted(name, start)
+        found[name] = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert found == {"lora-1": 576, "lora-2": 1152, "lora-4": 2304, "ndlora-1": 640, "ndlora-2": 1280, "ndlora-4": 2560,
+                     "lokr-1": 576, "lokr-2": 1176, "lokr-4": 2328, "head": 330, "full": 13514, "none": 0}
+    _, y, _ = peft_task.digits()
+    parts = peft_task.split(y, 3)
+    assert sorted(torch.cat(parts).tolist()) == list(range(len(y)))
+    assert [round(len(part) / len(y), 2) for part in parts] == [0.4, 0.2, 0.2, 0.2]
+
+
+def test_an_adapter_that_comes_back_otherwise_ends_the_run(peft_task, monkeypatch):
+    import peft
+    start, x = peft_task.new_base().eval(), torch.randn(2, 8, 8, 1)
+    model = peft_task.adapted("ndlora-1", start).eval()
+    for p in model.parameters():
+        if p.requires_grad:
+            torch.nn.init.normal_(p, std=0.1)
+    gap, merged, size = peft_task.saved_and_merged(model, start, x)
+    assert gap == "0" and float(merged) < 1e-5 and size > 4 * 640
+    load = peft.PeftModel.from_pretrained
+
+    def changed(*args, **options):
+        found = load(*args, **options)
+        next(p for p in found.parameters() if p.requires_grad).data += 1
+        return found
+    monkeypatch.setattr(peft.PeftModel, "from_pretrained", changed)
+    with pytest.raises(RuntimeError, match="after loading scores differ by"):
+        peft_task.saved_and_merged(model, start, x)
+
+
+def test_rows_of_the_peft_study_are_whole(peft_task):
+    rows = peft_task.read_rows(FOLDER.parent / "results" / "peft.csv")
+    main = [r for r in rows if r["study"] == "main"]
+    assert {(r["model"], r["seed"]) for r in main} == {(m, str(s)) for m in peft_task.MODELS for s in peft_task.SEEDS}
+    assert len(main) == 60 and len({r["code"] for r in rows}) == 1 and not any(r["stopped"] == "diverged" for r in main)
+    for (_, name), tried in peft_task.searched(rows).items():
+        best = min(tried, key=lambda r: (tried[r], r))
+        assert min(tried) < best < max(tried) and {float(r["rate"]) for r in main if r["model"] == name} == {best}
+    assert {r["reload_gap"] for r in rows if "-" in r["model"]} == {"0"}

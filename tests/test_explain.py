@@ -8,10 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers import ATTENTION, DIM, HEADS, LINEAR, Attention, each, turn
+from layers import ATTENTION, DIM, GRIDS, HEADS, LINEAR, Attention, Grids, each, turn
 
 from hot_nbdev import explain as from_the_top
 from hot_nbdev.attention import FullAttention, feature_pair
+from hot_nbdev.axial import AxialAttention, MultiscaleAttention, NoAttention
 from hot_nbdev.cost import count
 from hot_nbdev.explaining import explain
 from hot_nbdev.kernels import PositiveRandomFeatures
@@ -42,6 +43,12 @@ MORE = [    # settings that the table of layers has no line for
     Attention("three causal modes", partial(KroneckerAttention, order=3, causal=(0, 1, 2)), 3, None),
 ]
 ALL = ATTENTION + MORE
+CONTEXTS = GRIDS + [
+    Grids("other grid, act after pooling by sums", AFTER, 2, None),
+    Grids("other grid, random features", random_features(KroneckerAttention, 1), 2, None),
+    Grids("other grid, two groups of all modes", partial(AxialAttention, order=2, groups=[(0, 1), (1, 0)]), 2, None),
+    Grids("other grid, keys in windows", partial(MultiscaleAttention, order=2, stride=2, rotary=turn), 2, None),
+]
 
 
 class Machine:
@@ -49,8 +56,8 @@ class Machine:
     def __init__(self, report, layer):
         self.report, self.layer, self.sizes, self.count, self.named = report, layer, report.sizes, None, {}
 
-    def run(self, x):
-        self.named["x"] = x
+    def run(self, x, context=None):
+        self.named.update(x=x, **({} if context is None else {"context": context}))
         for step in self.report.steps:
             t, out = self.begin(step)
             for text in step.then if t is not None else ():
@@ -142,7 +149,8 @@ class Machine:
         if found := re.fullmatch(r"turned along (\w+)", text):
             for letter in found[1]:
                 axis = out.index(letter)
-                t = self.one.rotary(t.movedim(axis, -2), MODES.index(letter.lower())).movedim(-2, axis)
+                m = (MODES if letter.lower() in MODES else "abcdefgh").index(letter.lower())
+                t = self.one.rotary(t.movedim(axis, -2), m).movedim(-2, axis)
             return t
         if found := re.fullmatch(r"times exp\(logit_scale\[(\d)\]\)", text):
             return t * self.layer.logit_scale[int(found[1])].exp()
@@ -203,6 +211,39 @@ def test_multiply_adds_are_those_of_the_cost_and_of_a_counter(case, masked):
             if "," in s.words:
                 assert s.multiply_adds == prod(report.sizes[a] for a in set(re.sub(r"[,>-]", "", s.words)))
         assert report.peak == cost(layer, sizes, masked).peak
+
+
+def sizes_of(x, case):
+    return tuple(x.shape[-case.order - 1:-1])
+
+
+@each(CONTEXTS)
+def test_a_context_has_a_grid_of_its_own(case):
+    "Its words are what the layer does, and its multiply-adds those of the cost and of a counter."
+    whole = case.layer()
+    layer = whole.layer
+    for sizes in (case.sizes, (5, 4, 3)[:case.order], (1,) * case.order):
+        x = case.input(2, sizes=sizes)
+        c = whole.pick(x, 1).flip(-1)
+        report = explain(layer, sizes, context=sizes_of(c, case))
+        y = Machine(report, layer).run(x, c)
+        torch.testing.assert_close(y, layer(x, context=c), rtol=0, atol=1e-12)
+        for masked in (False, True):
+            report = explain(layer, sizes, masked, context=sizes_of(c, case))
+            more = dict(masked=masked) if isinstance(layer, KroneckerAttention) else {}
+            cost = layer.cost(sizes, context_sizes=sizes_of(c, case), **more)
+            mask = (torch.ones(1, *sizes, dtype=torch.bool),) if masked else ()
+            with torch.no_grad():
+                counted = count(whole, x[:1], *mask).multiply_adds
+            assert report.multiply_adds == cost.multiply_adds == counted and report.peak == cost.peak
+            assert "of a context" in repr(report)
+
+
+def test_the_map_of_a_mode_is_a_rectangle():
+    report = explain(KroneckerAttention(8, 2, 2), (3, 4), context=(5, 6))
+    made = {s.makes: [report.sizes[a] for a in s.words.split("->")[1]][1:] for s in report.steps if s.words}
+    assert (made["S0"], made["S1"]) == ([2, 3, 5], [2, 4, 6])
+    assert (made["x1"], made["context1"], made["v"]) == ([4, 8], [6, 8], [2, 5, 6, 4])
 
 
 @settings(max_examples=40)
@@ -271,6 +312,11 @@ def test_the_limit_and_the_text():
     ((FullAttention(8, 2, 2), (3,)), r"sizes is \(3,\) for 2 modes"),
     ((FullAttention(8, 2, 9), (1,) * 9), "no plan is known of FullAttention with 9 modes; give an input"),
     ((FullAttention(8, 2, 1), (3,), False, 0), "flops is 0, but must be a number"),
+    ((FullAttention(8, 2, 2), (3, 4), False, None, (3,)), r"of the context: sizes is \(3,\) for 2 modes"),
+    ((KroneckerAttention(8, 2, 1, causal=(0,)), (3,), False, None, (4,)), "mode 0 has size 3 in x and 4"),
+    ((NoAttention(8, 2, 1), (3,), False, None, (4,)), "NoAttention: takes no context, since"),
+    ((FullAttention(8, 2, 1), torch.zeros(1, 3, 8), False, None, (4,)), "goes with an attention layer and sizes"),
+    ((torch.nn.Linear(2, 2), (3,), False, None, (4,)), "context is given for a Linear"),
 ])
 def test_errors_say_what_was_wanted(arguments, says):
     with pytest.raises(ValueError, match=says):

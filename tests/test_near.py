@@ -7,6 +7,7 @@ import pytest
 import torch
 from layers import DIM, HEADS, SquarePlus, random_mask, stepped, tensor
 from torch import nn
+from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 from hot_nbdev.axial import AxialAttention, DividedAttention
@@ -141,6 +142,47 @@ def test_models_with_windows_step_as_a_whole_and_are_saved(kind, tmp_path):
     model.save(tmp_path)
     again = load_model(tmp_path).double().eval()
     assert again.config == config and torch.equal(again(x), model(x))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("kind, options", [
+    (KroneckerAttention, dict(window=2)), (KroneckerAttention, dict(window=1, dilation=2, bias="alibi")),
+    (KroneckerAttention, dict(window=2, bias="learned", reach=3)), (AxialAttention, dict(window=2))],
+    ids=["window", "alibi", "learned", "axial"])
+def test_compiled_steps_with_windows_are_compiled_no_more_after_three(kind, options, masked):
+    "Of the first frame, of the second, which has a state, and of the third, where its number is an input."
+    torch.compiler.reset()
+    layer = make(kind, 2, causal=(0,), rotary=Rotary(DIM // HEADS), by_mode={0: options})
+    made = CompileCounterWithBackend("aot_eager")
+    step, state, plain = torch.compile(layer.step, backend=made, fullgraph=True), None, None
+    x, mask = tensor(2, 12, 3, DIM), random_mask(2, 12, 3) if masked else None
+    with torch.no_grad():
+        whole = layer(x, mask)
+        for t in range(12):
+            more = () if mask is None else (mask[:, t],)
+            y, state = step(x[:, t], state, *more)
+            want, plain = layer.step(x[:, t], plain, *more)
+            assert_close(y, want, rtol=0, atol=1e-12)
+            assert_close(y, whole[:, t], rtol=0, atol=1e-12)
+            assert made.frame_count == min(t + 1, 3)
+
+
+def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three():
+    torch.compiler.reset()
+    options = {"by_mode": {0: dict(window=2)}}
+    config = SegmenterConfig(in_channels=2, patch=(1, 2), dim=8, depth=2, heads=2, attention="product", causal=(0,),
+                             attention_options=options, classes=3)
+    model = make_model(config).double().eval()
+    made = CompileCounterWithBackend("aot_eager")
+    step, state, x = torch.compile(stream_steps, backend=made), None, tensor(2, 12, 4, 2)
+    with torch.no_grad():
+        whole = model(x)
+        for t in range(12):
+            y, state = step(model, x[:, t:t + 1], state)
+            assert_close(y, whole[:, t:t + 1], rtol=0, atol=1e-12)
+            if t == 2:
+                few = made.frame_count
+    assert made.frame_count == few
 
 
 def test_settings_survive_json_and_older_ones_are_read():

@@ -1,5 +1,6 @@
 """Tensors of unequal sizes in one batch: padding and its inverse, answers as alone, samplers, compilation."""
 import pickle
+import warnings
 from functools import partial
 from itertools import product
 from math import prod
@@ -79,16 +80,23 @@ def test_pieces_are_views_and_gradients_go_through():
     assert all(map(torch.equal, found, unpad_tensors(weight, mask)))
 
 
+def nested_tensor(parts, layout=torch.strided):
+    "Of the plain layout PyTorch says that it is a prototype; users have such tensors all the same."
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The PyTorch API of nested tensors is in prototype stage", UserWarning)
+        return torch.nested.nested_tensor(parts, layout=layout)
+
+
 @CPU_GPU
 def test_nested_tensors_are_taken(device):
     parts = [tensor(n, 3, device=device) for n in (4, 2, 5)]
     for layout in (torch.jagged, torch.strided):
-        nested = torch.nested.nested_tensor(parts, layout=layout)
+        nested = nested_tensor(parts, layout)
         x, mask = pad_tensors(nested, 1)
         assert torch.equal(x, nested.to_padded_tensor(0.0)) and mask.sum(1).tolist() == [4, 2, 5]
         assert x.device.type == mask.device.type == device
     several = [tensor(2, 5), tensor(4, 3)]                      # more than one ragged mode: the plain layout alone
-    x, mask = pad_tensors(torch.nested.nested_tensor(several), 2)
+    x, mask = pad_tensors(nested_tensor(several), 2)
     assert all(map(torch.equal, unpad_tensors(x, mask), several))
 
 

@@ -55,6 +55,10 @@ def test_parts_may_have_any_sizes(notes):
     assert off(notes, "uneven", "together", "empty", "cut") == {}
 
 
+def test_what_reads_a_whole_mode_is_given_the_whole(notes):
+    assert off(notes, "linear") == {}
+
+
 def test_gradients_of_gradients_half_precision_and_dtensor(notes):
     assert off(notes, "twice", "half", "DTensor", "maps") == {}
 

@@ -614,13 +614,31 @@ def test_a_run_over_loaders_goes_on_to_the_same_bits(tmp_path, own):
     assert len(whole) == 12 and whole[6:] == rest and whole[:4] != whole[4:8]
 
 
+def test_a_list_of_samples_is_a_data_set(tmp_path):
+    "As it is to torch's loader: the same run as with a data set, which knows its samples again when it goes on."
+    def run(name, make):
+        torch.manual_seed(0)
+        model = Masked()
+        fit(model, make(13), make(8, 1), Classification(2), ONE, tmp_path / name)
+        return weights(model)
+    samples = lambda *a: list(zip(*masked(*a), strict=True))  # noqa: E731
+    want = run("data set", Lines)
+    assert torch.equal(run("list", samples), want)
+    loaded = run("loader of a data set", lambda *a: DataLoader(Lines(*a), 4))
+    for name, make in (("loader of a list", samples), ("loader of a tuple", lambda *a: tuple(samples(*a)))):
+        assert torch.equal(run(name, lambda *a, make=make: DataLoader(make(*a), 4)), loaded)
+        assert torch.equal(run(name, lambda *a, make=make: DataLoader(make(*a), 4)), loaded)      # goes on with it
+    with pytest.raises(ValueError, match="data.train.dataset.content differs"):
+        run("loader of a list", lambda *a: DataLoader([(x, m, 1 - y) for x, m, y in samples(*a)], 4))
+
+
 def test_evaluation_takes_loaders_and_data_sets():
     model, task = Masked(), Classification(2)
     want = evaluate(model, TensorDataset(*masked(8)), task)
     torch.manual_seed(0)
     after = torch.rand(1)
     torch.manual_seed(0)
-    for part in (Lines(8), DataLoader(Lines(8), 3), DataLoader(Lines(8), 3, shuffle=True)):
+    for part in (Lines(8), list(Lines(8)), DataLoader(Lines(8), 3), DataLoader(Lines(8), 3, shuffle=True)):
         assert evaluate(model, part, task) == pytest.approx(want, rel=1e-5)
     assert torch.equal(torch.rand(1), after)
 
