@@ -68,8 +68,26 @@ def real(tmp_path_factory):
     return out
 
 
+@pytest.fixture(scope="module")
+def quarto():
+    """A folder of pages that Quarto rendered: HOT_QUARTO_SITE, or _docs if Quarto rendered it there."""
+    named = os.environ.get("HOT_QUARTO_SITE")
+    docs = Path(named).resolve() if named else ROOT / "_docs"
+    if (docs / "site_libs").is_dir():
+        return docs
+    if named:                               # whoever names a folder wants its pages checked
+        pytest.fail(f"HOT_QUARTO_SITE is {named}, which has no site_libs: Quarto rendered no site there")
+    pytest.skip("Quarto's pages not tested: no folder in HOT_QUARTO_SITE, and _docs is not by Quarto")
+
+
 @pytest.fixture(params=["small", "real"])
 def site(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["small", "real", pytest.param("quarto", id="by_quarto")])
+def rendered(request):
+    "A site of either renderer."
     return request.getfixturevalue(request.param)
 
 
@@ -299,10 +317,11 @@ return {
 WIDTHS = {"phone": 390, "desk": 1366}
 
 
+# The scripts read the pages of both renderers: a formula that stands alone is a div for Sphinx, a span for Quarto.
 WIDE = "return document.documentElement.scrollWidth - window.innerWidth"
 # Every formula that stands alone, and what of the formulas in the text is cut off.
 FORMULAS = """
-const boxes = [...document.querySelectorAll("div.math")].map(box => {
+const boxes = [...document.querySelectorAll("div.math, .math.display")].map(box => {
   const ink = box.querySelector("math").getBoundingClientRect();
   const last = (box.querySelector(".book-number") || box.querySelector("math"));
   const left = ink.left - box.getBoundingClientRect().left + box.scrollLeft;
@@ -313,14 +332,15 @@ const boxes = [...document.querySelectorAll("div.math")].map(box => {
   return {id: box.closest(".book-equation")?.id, scrolls: getComputedStyle(box).overflowX, left, end, wide: ink.width,
           scrolled, box: box.clientWidth, at: box.getBoundingClientRect().left, shown: box.checkVisibility()};
 });
-const cut = [...document.querySelectorAll("span.math > math")].filter(math => {
-  if (math.closest("table, nav, .bd-sidebar-secondary, details:not([open])")) return false;
+const cut = [...document.querySelectorAll("span.math:not(.display) > math")].filter(math => {
+  if (math.closest("table, nav, .bd-sidebar-secondary, .sidebar, details:not([open])")) return false;
   return math.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
 }).map(math => math.textContent);
 return {boxes, cut};
 """
 CODE = """
-return [...document.querySelectorAll(".cell_input pre")].filter(pre => pre.scrollWidth > pre.clientWidth + 1)
+return [...document.querySelectorAll(".cell_input pre, div.sourceCode pre")]
+  .filter(pre => pre.scrollWidth > pre.clientWidth + 1)
   .map(pre => pre.textContent.split("\\n").sort((a, b) => b.length - a.length)[0]);
 """
 # How large code is, how many letters fit in a line of it, and which tables leave their box.
@@ -336,12 +356,32 @@ return {size: parseFloat(look.fontSize),
         columns: (pre.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight)) / letter};
 """
 TABLES = """
-return [...document.querySelectorAll("article table")].filter(table => {
+const page = document.querySelector("article.bd-article, main#quarto-document-content");
+return [...page.querySelectorAll("table")].filter(table => {
   let box = table;
-  while (box.tagName !== "ARTICLE" && getComputedStyle(box).overflowX === "visible") box = box.parentElement;
-  return table.checkVisibility() && box.tagName === "ARTICLE"
+  while (box !== page && getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+  return table.checkVisibility() && box === page
     && table.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
 }).map(table => table.textContent.slice(0, 60));
+"""
+# Cells of a table of parameters with room for fewer than six letters; shapes, as 2 x (14, 14, 14), on several lines.
+CELLS = """
+const lines = cell => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return new Set([...range.getClientRects()].map(line => Math.round(line.top))).size;
+};
+const narrow = cell => {
+  const look = getComputedStyle(cell), size = parseFloat(look.fontSize);
+  const room = cell.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight);
+  return room < 3 * size && lines(cell) > 2;
+};
+return [...document.querySelectorAll("table")].filter(table => table.checkVisibility()).flatMap(table => {
+  const meant = table.querySelector("thead th:last-child")?.textContent.trim() === "Meaning";
+  const shapes = [...table.querySelectorAll("tr > td:first-child")].filter(cell => !cell.children.length
+    && cell.textContent.length < 24 && /^[\\d(][\\d\\s,.()x×]*$/.test(cell.textContent) && lines(cell) > 1);
+  return [...(meant ? [...table.querySelectorAll("th, td")].filter(narrow) : []), ...shapes];
+}).map(cell => cell.textContent.slice(0, 60));
 """
 
 
@@ -367,6 +407,7 @@ def visited(browser, site):
             seen["scrolling code"], seen["code"] = browser.execute_script(CODE), browser.execute_script(SIZES)
             resize(browser, "phone")            # once for each page: the layout of many formulas takes seconds
             seen["wide"], seen["tables"] = browser.execute_script(WIDE), browser.execute_script(TABLES)
+            seen["cells"] = browser.execute_script(CELLS)
             seen["maths"]["phone"] = browser.execute_script(FORMULAS)
             if axe.source():                    # last, since it takes pages apart; some as a phone shows them
                 browser.execute_script(axe.PREPARE)
@@ -376,8 +417,8 @@ def visited(browser, site):
     return found
 
 
-def test_pages_in_a_browser(browser, site):
-    for name, seen in visited(browser, site).items():
+def test_pages_in_a_browser(browser, rendered):
+    for name, seen in visited(browser, rendered).items():
         assert seen["errors"] == [], name
         assert seen["typeset"] == seen["formulas"] and seen["failed"] == [], name
         assert [raw for raw in RAW if raw in seen["text"]] == [], name
@@ -385,29 +426,36 @@ def test_pages_in_a_browser(browser, site):
         assert seen["elsewhere"] == [], name
         assert seen["wide"] <= 0, name          # the page, not a formula or table in it
         assert seen["tables"] == [], name       # they scroll in their box
+        assert seen["cells"] == [], name        # sentences and shapes have room
 
 
 @pytest.mark.parametrize("device", WIDTHS)
-def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
+def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, rendered, device):
     "What is wider than the page must begin in sight: nothing scrolls further left than 0."
-    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen["maths"][device]["boxes"]]
+    found = [(name, e) for name, seen in visited(browser, rendered).items() for e in seen["maths"][device]["boxes"]]
+    assert found
     for name, e in found:
         if not e["shown"]:                               # in a fold that is shut
             continue
         assert e["wide"] > 0 and e["at"] >= 0 and e["left"] >= -0.5, (name, e)
         assert e["end"] <= 1, (name, e)                  # scrolled to the end, the number is in sight
         assert e["wide"] <= e["box"] + 0.5 or (e["scrolls"] == "auto" and e["scrolled"] > 0), (name, e)
+
+
+def test_every_equation_with_a_name_is_on_a_page(browser, site):
+    found = [e["id"] for seen in visited(browser, site).values() for e in seen["maths"]["desk"]["boxes"] if e["id"]]
     with zipfile.ZipFile(site / "notebooks" / "with_answers.zip") as archive:
         texts = [archive.read(name).decode() for name in archive.namelist()]
     texts += [path.read_text(encoding="utf-8") for path in (site / "notebooks").glob("*.ipynb")]
     written = {label for text in texts for label in re.findall(r"\$\$ \{#(eq-[a-z0-9-]+)\}", text)}
-    assert sorted(e["id"] for _, e in found if e["id"]) == sorted(written) != []
+    assert sorted(found) == sorted(written) != []
 
 
 @pytest.mark.parametrize("device", WIDTHS)
-def test_formulas_of_the_text_end_with_the_line(browser, site, device):
+def test_formulas_of_the_text_end_with_the_line(browser, rendered, device):
     "Long ones are broken where TeX would break them."
-    cut = [(name, text) for name, seen in visited(browser, site).items() for text in seen["maths"][device]["cut"]]
+    pages = visited(browser, rendered).items()
+    cut = [(name, text) for name, seen in pages for text in seen["maths"][device]["cut"]]
     assert cut == []
 
 
@@ -417,9 +465,10 @@ def test_code_is_of_a_size_to_read_and_has_room_for_88_columns(browser, real):
             assert 13.5 <= seen["code"]["size"] <= 14 and seen["code"]["columns"] >= 88, (name, seen["code"])
 
 
-def test_no_block_of_code_scrolls_on_a_laptop(browser, site):
+def test_no_block_of_code_scrolls_on_a_laptop(browser, rendered):
     "Longer lines go on below themselves."
-    found = [f"{name}: {line}" for name, seen in visited(browser, site).items() for line in seen["scrolling code"]]
+    pages = visited(browser, rendered).items()
+    found = [f"{name}: {line}" for name, seen in pages for line in seen["scrolling code"]]
     assert found == []
 
 
@@ -597,10 +646,10 @@ def test_a_picture_with_a_palette_looks_the_same_and_is_smaller():
     assert max(apart) < 40 and sum(apart) / len(apart) < 6
 
 
-def test_nothing_hinders_readers_who_see_little_or_use_a_program(browser, site):
+def test_nothing_hinders_readers_who_see_little_or_use_a_program(browser, rendered):
     "By the rules of axe-core, on every page, in light and dark."
     pytest.importorskip("axe_core_python", reason="pages not read by axe: the package axe-core-python is not here")
-    found = {name: seen["axe"] for name, seen in visited(browser, site).items() if seen["axe"]}
+    found = {name: seen["axe"] for name, seen in visited(browser, rendered).items() if seen["axe"]}
     assert found == {}
 
 

@@ -36,6 +36,8 @@ SHORTER = [     # marks of docutils and of the theme that nothing asks for
     (re.compile(r"<pre><span></span>"), "<pre>"),
     (re.compile(r"<!--(?!\[).*?-->", re.DOTALL), ""),
 ]
+# A shape in the first column, as 2 x (14, 14, 14), stays on one line: its spaces become such that do not break.
+SHAPE = re.compile(r"(<tr[^>]*>\s*<t[dh][^>]*>)([\d(][\d\s,.()x×:–-]{0,23})(?=</t[dh]>)")
 SPACE = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\n\s+(?=<)", re.DOTALL)
 # Of a reference docutils says that it is one, which ARIA no longer does; it stands in a list.
 REFERENCE = ('role="doc-biblioentry"', 'role="listitem"')
@@ -123,7 +125,11 @@ def slim(html: Path) -> None:
 def shorter(page: str) -> str:
     for marks, rest in SHORTER:
         page = marks.sub(rest, page)
-    return SPACE.sub(lambda m: m[1] or "\n", page)
+    return SPACE.sub(lambda m: m[1] or "\n", whole_shapes(page))
+
+
+def whole_shapes(page: str) -> str:
+    return SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
 
 
 def soon_shown(page: str, html: Path, searches: bool) -> str:

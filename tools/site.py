@@ -156,12 +156,13 @@ def render_with_quarto(nbs: Path, out: Path, config) -> None:
 
 
 def remake_formulas(out: Path) -> None:
-    "Formulas as Sphinx's pages have them: long ones break in the text, accents stand above their letters."
+    "Formulas as Sphinx's pages have them: long ones break in the text, accents stand above their letters. Shapes too."
     import mathml
 
     for path in sorted(out.glob("*.html")):
         try:
-            path.write_text(mathml.remade(path.read_text(encoding="utf-8")), encoding="utf-8")
+            text = mathml.remade(path.read_text(encoding="utf-8"))
+            path.write_text(finish.whole_shapes(text), encoding="utf-8")
         except mathml.MathError as error:
             raise BookError(f"{path.name}: {error}") from error
 
