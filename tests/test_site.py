@@ -364,7 +364,7 @@ return [...page.querySelectorAll("table")].filter(table => {
     && table.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
 }).map(table => table.textContent.slice(0, 60));
 """
-# Cells of a table of parameters with room for fewer than six letters; shapes, as 2 x (14, 14, 14), on several lines.
+# What parameters mean, with a word or a letter in each line; shapes, as 2 x (14, 14, 14), on several lines.
 CELLS = """
 const lines = cell => {
   const range = document.createRange();
@@ -374,13 +374,13 @@ const lines = cell => {
 const narrow = cell => {
   const look = getComputedStyle(cell), size = parseFloat(look.fontSize);
   const room = cell.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight);
-  return room < 3 * size && lines(cell) > 2;
+  return room < 8 * size && lines(cell) > 2;          // some 16 letters
 };
 return [...document.querySelectorAll("table")].filter(table => table.checkVisibility()).flatMap(table => {
   const meant = table.querySelector("thead th:last-child")?.textContent.trim() === "Meaning";
   const shapes = [...table.querySelectorAll("tr > td:first-child")].filter(cell => !cell.children.length
     && cell.textContent.length < 24 && /^[\\d(][\\d\\s,.()x×]*$/.test(cell.textContent) && lines(cell) > 1);
-  return [...(meant ? [...table.querySelectorAll("th, td")].filter(narrow) : []), ...shapes];
+  return [...(meant ? [...table.querySelectorAll("td:last-child")].filter(narrow) : []), ...shapes];
 }).map(cell => cell.textContent.slice(0, 60));
 """
 
@@ -397,6 +397,7 @@ def visited(browser, site):
     found = {}
     with served_from(site) as url:
         for name in pages(site):
+            browser.get("about:blank")          # what scripts say of a page that axe took apart counts for none
             browser.get_log("browser")
             resize(browser, "desk")
             browser.get(f"{url}/{name}")
