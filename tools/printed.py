@@ -182,6 +182,8 @@ def piece(book: Printed, body: str, head: str, before: int, linked: list[str]) -
     head = head.replace("\\", "\\\\").replace('"', '\\"')
     own = set(re.findall(r'\sid="([^"]+)"', body))
     body = re.sub(r'(\shref=")#([^"]+)"', lambda m: m[0] if m[2] in own else f'{m[1]}{ELSEWHERE}{m[2]}"', body)
+    body = re.sub(r"<pre>(.*?)</pre>", lambda m: m[0] if m[1].count("\n") > 12 else m[0].replace(
+        "<pre>", '<pre class="short">', 1), body, flags=re.DOTALL)
     named = "".join(f'<a href="#{anchor}">.</a>' for anchor in linked if anchor in own)
     return ('<!DOCTYPE html><html lang="en" data-theme="light" data-mode="light" '
             f'style="counter-reset: page {before}"><head><meta charset="utf-8">'
