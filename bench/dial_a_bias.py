@@ -192,7 +192,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--study", nargs="*", default=STUDIES, choices=STUDIES)
     parser.add_argument("--quick", action="store_true", help="one epoch, few runs, nothing written")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "dial_a_bias_equal.csv")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "dial_a_bias.csv")
     parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     parser.add_argument("--summary", action="store_true", help="print comparisons from the rows; nothing is run")
     args = parser.parse_args()
