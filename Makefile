@@ -26,6 +26,7 @@ bench: $(READY)  ## time the layers against their limits and their rivals: make 
 	$(BIN)/python bench/attention.py $(ON)
 	$(BIN)/python bench/ndlinear.py $(ON)
 	$(BIN)/python bench/growth.py $(ON)
+	$(BIN)/python bench/parts.py $(ON)
 
 mutants: $(READY)  ## break the library in small ways, and see whether its tests notice
 	$(BIN)/python tools/mutants.py

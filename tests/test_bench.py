@@ -456,3 +456,12 @@ def test_rows_of_the_peft_study_are_whole(peft_task):
         best = min(tried, key=lambda r: (tried[r], r))
         assert min(tried) < best < max(tried) and {float(r["rate"]) for r in main if r["model"] == name} == {best}
     assert {r["reload_gap"] for r in rows if "-" in r["model"]} == {"0"}
+
+
+def test_the_parts_of_the_layer_make_the_layer(load):
+    script = load("parts")
+    layer, x = script.KroneckerAttention(8, 2, 3), torch.randn(2, 3, 4, 5, 8)
+    with torch.no_grad():
+        calls, y = script.parts(layer, x)
+        torch.testing.assert_close(y, layer(x))
+    assert list(calls) == ["maps", "values", "first copy", "mode products", "second copy", "results"]

@@ -1,0 +1,74 @@
+"""Where the time of Kronecker attention goes: its parts, each timed in turns with the floor.
+
+    python bench/parts.py            the six shapes of bench/attention.py; a minute or two
+    python bench/parts.py --quick    few rounds
+
+The parts of a forward pass without a gradient: values and results are the two projections of the floor; the maps are
+made from pooled queries and keys; one copy brings the heads' values together, each mode is multiplied, and a second
+copy puts the heads side by side again. What the whole takes beyond their sum is the time between them.
+"""
+from math import prod
+
+import torch
+from attention import HEADS, SHAPES
+from timing import decimals, in_turns, options, over, progress, spread, write
+from torch import nn
+
+from hot_nbdev.kronecker_attention import KroneckerAttention, kronecker_maps
+from hot_nbdev.layer import merge_heads, split_heads
+
+HEAD = ["batch", "sizes", "dim", "what", "over_floor", "least", "most"]
+
+
+def copied(v):
+    "(B, heads, n1, …, nk, f) as the layer copies it: (B, heads, f, n1, …, nk)."
+    return v.movedim(-1, 2).contiguous()
+
+
+def multiplied(maps, v):
+    "The modes of what `copied` gave, the last one first, each put in front."
+    shape = v.shape
+    for S in reversed(maps):
+        n = S.shape[-1]
+        v = S @ v.view(*shape[:2], prod(shape[2:]) // n, n).mT
+    return v
+
+
+def parts(layer, x):
+    "name -> call, in the order in which the layer does them; and what they give together."
+    maps, v = kronecker_maps(layer, x, None), split_heads(layer.to_v(x), layer.heads)
+    turned = copied(v)
+    y = multiplied(maps, turned).view(v.shape)
+    flat = merge_heads(y)
+    calls = {"maps": lambda: kronecker_maps(layer, x, None), "values": lambda: layer.to_v(x),
+             "first copy": lambda: copied(v), "mode products": lambda: multiplied(maps, turned),
+             "second copy": lambda: merge_heads(y), "results": lambda: layer.to_out(flat)}
+    return calls, layer.to_out(flat)
+
+
+def measure(batch, sizes, dim, args):
+    "Rows of one shape."
+    x = torch.randn(batch, *sizes, dim, device=args.device)
+    layer = KroneckerAttention(dim, HEADS, len(sizes)).to(args.device)
+    floor = nn.Sequential(nn.Linear(dim, dim), nn.Linear(dim, dim)).to(args.device)
+    with torch.inference_mode():
+        calls, y = parts(layer, x)
+        torch.testing.assert_close(y, layer(x))
+        times = in_turns({"floor": lambda: floor(x), "whole": lambda: layer(x), **calls}, args)
+    for name in ("whole", *calls):
+        yield [batch, "x".join(map(str, sizes)), dim, name, *decimals(spread(over(times[name], times["floor"])))]
+
+
+def main():
+    args = options(__doc__, "parts", rounds=50, least=0.01)
+    rows = []
+    for shape in SHAPES:
+        progress(f"{shape[0]} x {shape[1]}")
+        for row in measure(*shape, args):
+            rows.append(row)
+            print(*row)
+    write(args, HEAD, rows)
+
+
+if __name__ == "__main__":
+    main()
