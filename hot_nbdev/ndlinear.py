@@ -98,7 +98,7 @@ def bias_tensor(
     first, *rest = _sequence("bias_tensor", sequence, N)
     beta = _along(biases[first], first, N)
     for k in rest:
-        beta = beta * _along(weights[k].sum(1), k, N) + _along(biases[k], k, N)
+        beta = torch.addcmul(_along(biases[k], k, N), beta, _along(weights[k].sum(1), k, N))
     return beta
 
 # %% ../nbs/ndlinear_library.ipynb #nd-dim
@@ -122,6 +122,11 @@ def _entries(D: Sequence[int], H: Sequence[int], sequence: Sequence[int]) -> lis
     return found
 
 
+def _work(D: Sequence[int], H: Sequence[int], sequence: Sequence[int]) -> int:
+    "Multiply-adds of one sample."
+    return sum(n * H[k] for n, k in zip(_entries(D, H, sequence), sequence))
+
+
 def flops(
     in_features: Sequence[int],              # (D_1, …, D_N)
     out_features: Sequence[int],             # (H_1, …, H_N)
@@ -131,33 +136,39 @@ def flops(
     "Floating-point operations of the mode products one after the other (twice NdLinear eq. 1)."
     D, H = _features("flops", in_features, out_features)
     sequence = _sequence("flops", sequence, len(D))
-    return 2 * batch * sum(n * H[k] for n, k in zip(_entries(D, H, sequence), sequence))
+    return 2 * batch * _work(D, H, sequence)
 
 # %% ../nbs/ndlinear_library.ipynb #nd-plan
-def _plain(x: Tensor, weights: list, biases: list | Tensor | None, sequence: tuple) -> Tensor:
-    "NdLinear algorithm 1: for each mode a product, then its bias. A full bias comes last."
-    N, full = len(weights), isinstance(biases, Tensor)
+def _in_turn(x: Tensor, weights: list, biases: list | None, sequence: tuple) -> Tensor:
+    "NdLinear algorithm 1: for each mode a product, which starts from the bias of the mode."
+    N = len(weights)
     for k in sequence:
-        x = mode_product(x, weights[k], k - N)
-        if biases is not None and not full:
-            x = x + _along(biases[k], k, N).to(x.dtype)
-    return x + biases.to(x.dtype) if full else x
+        x = mode_product(x, weights[k], k - N, bias=biases and biases[k])
+    return x
+
 
 # %% ../nbs/ndlinear_library.ipynb #nd-rule
-def _rule(x: Tensor, weights: list, biases: list | Tensor | None, sequence: tuple) -> Tensor:
-    "The same by fewer operations: products in the cheapest sequence, then all biases at once."
-    N, (H, D) = len(weights), zip(*(W.shape for W in weights))
-    for k in contraction_sequence(D, H):
-        x = mode_product(x, weights[k], k - N)
-    if biases is None:
-        return x
+_DEAR = 2       # a sequence with more than this many times the multiply-adds of the cheapest is not taken
+
+
+def _way(D: tuple, H: tuple, sequence: tuple, each: bool, plan: str) -> tuple:
+    "The sequence in which the modes are multiplied, and whether each product adds the bias of its mode."
+    if plan == "plain" or len(D) == 1:
+        return sequence, each
+    cheapest = tuple(contraction_sequence(D, H))
+    own = each and (cheapest == sequence or _work(D, H, sequence) <= _DEAR * _work(D, H, cheapest))
+    return (sequence if own else cheapest), own
+
+
+def _apply(x: Tensor, weights: list, biases: list | Tensor | None, sequence: tuple, way: tuple) -> Tensor:
+    "The layer in one of the ways; the result lies in memory in the order of its axes."
+    taken, each = way
+    x = _in_turn(x, weights, biases if each else None, taken)
+    if each or biases is None:
+        return x.contiguous()
     beta = biases if isinstance(biases, Tensor) else bias_tensor(weights, biases, sequence)
-    return x + beta.to(x.dtype)
+    return (x + beta.to(x.dtype)).contiguous()
 
-
-def _apply(x: Tensor, weights: list, biases: list | Tensor | None, sequence: tuple, plan: str) -> Tensor:
-    "One of the plans; the result lies in memory in the order of its axes."
-    return (_plain if plan == "plain" else _rule)(x, weights, biases, sequence).contiguous()
 
 # %% ../nbs/ndlinear_library.ipynb #nd-func
 def _check_parameters(weights: list, biases: list | Tensor | None) -> tuple:
@@ -184,9 +195,10 @@ def nd_linear(
     "Multiply each of the last modes of `x` by its matrix, and add the biases (NdLinear algorithm 1)."
     weights, sequence = list(weights), _sequence("nd_linear", sequence, len(weights))
     biases = biases if biases is None or isinstance(biases, Tensor) else list(biases)
-    D, _ = _check_parameters(weights, biases)
+    D, H = _check_parameters(weights, biases)
     _check_input("nd_linear", x, D, "the weights have as many columns as")
-    return _apply(x, weights, biases, sequence, _choose("nd_linear", "plan", plan, PLANS))
+    way = _way(D, H, sequence, isinstance(biases, list), _choose("nd_linear", "plan", plan, PLANS))
+    return _apply(x, weights, biases, sequence, way)
 
 # %% ../nbs/ndlinear_library.ipynb #nd-cost
 @dataclass(frozen=True)
@@ -200,11 +212,10 @@ class LinearCost:
 def _cost(layer: nn.Module, batch: int) -> LinearCost:
     "Cost of an NdLinear: of the sequence in which its plan multiplies, and of what stands between."
     D, H = layer.in_features, layer.out_features
-    sequence = layer.sequence if layer.plan == "plain" else contraction_sequence(D, H)
+    sequence, each = layer._way
     first, *later = entries = [batch * n for n in _entries(D, H, sequence)]
-    each = layer.bias == "mode" and layer.plan == "plain"           # biases added step by step
-    added = later if each else later[-1:] if layer.bias else []     # tensors to which something is added
-    constant = prod(H) * (layer.bias == "mode" and not each and len(D) > 1)     # all biases as one tensor
+    added = later[-1:] if layer.bias and not each else []           # a product starts from the bias of its mode
+    constant = prod(H) * (layer.bias == "mode" and not each)     # all biases as one tensor
     moved = sum(entries) + sum(later[:-1]) + sum(2 * n for n in added) + sum(p.numel() for p in layer.parameters())
     before = [0, *later]                                            # the input is counted apart
     alive = [first + a + b for a, b in zip(before, later)] + [first + 2 * n + constant for n in added]
@@ -305,6 +316,7 @@ class NdLinear(_Dense, nn.Module):
         self.plan = _choose("NdLinear", "plan", plan, PLANS)
         self.sequence = _sequence("NdLinear", sequence, len(self.in_features))
         sizes = self.in_features, self.out_features
+        self._way = _way(*sizes, self.sequence, self.bias == "mode", self.plan)     # once, since it takes microseconds
         self.weights, self.biases = _empty(*sizes, self.bias, device=device, dtype=dtype)
         self.reset_parameters()
 
@@ -316,7 +328,7 @@ class NdLinear(_Dense, nn.Module):
         "Multiply each of the last N axes of `x`, whatever the sizes of the others, by its matrix."
         _check_input("NdLinear", x, self.in_features)
         biases = _members(self.biases) if self.bias == "mode" else self.biases[0] if self.bias else None
-        return _apply(x, _members(self.weights), biases, self.sequence, self.plan)
+        return _apply(x, _members(self.weights), biases, self.sequence, self._way)
 
     def cost(self, batch: int = 1) -> LinearCost:     # `batch`: samples in one call
         return _cost(self, batch)

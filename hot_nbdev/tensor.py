@@ -110,15 +110,19 @@ def _shared_product(
     x: Tensor,   # (n_0, …, n_{k-1})
     A: Tensor,   # (d, n_mode)
     mode: int,   # axis of `x`, counted from 0
+    bias: Tensor | None = None,  # (d,)
 ) -> Tensor:     # like `x`, with size d at `mode`
     "One matrix for all fibers: the modes before `mode` are rows of a batch, those behind it columns."
+    if mode == x.ndim - 1:
+        return F.linear(x, A, bias)
     before, (n, *after) = x.shape[:mode], x.shape[mode:]
     left, right, d = prod(before), prod(after), A.shape[0]
     if right == 1:
-        return F.linear(x.reshape(*before, n), A).reshape(*before, d, *after)
+        return F.linear(x.reshape(*before, n), A, bias).reshape(*before, d, *after)
     if right < _LANES:
-        return F.linear(x.movedim(mode, -1), A).movedim(-1, mode)
-    y = torch.bmm(A.expand(left, d, n), x.reshape(left, n, right))
+        return F.linear(x.movedim(mode, -1), A, bias).movedim(-1, mode)
+    A, x = A.expand(left, d, n), x.reshape(left, n, right)
+    y = torch.bmm(A, x) if bias is None else torch.baddbmm(bias[:, None], A, x)
     return y.reshape(*before, d, *after)
 
 # %% ../nbs/tensor_library.ipynb #7f3abc87
@@ -144,6 +148,7 @@ def mode_product(
     A: Tensor,       # (d, n_mode) for the whole batch, or (*batch, d, n_mode), or a batch that broadcasts to it
     mode: int,       # which mode is multiplied, counted from 0 behind the batch axes, or from -1 at the end
     batch: int = 0,  # number of batch axes of `x`
+    bias: Tensor | None = None,  # (d,), added along the mode; for a shared matrix only
 ) -> Tensor:         # like `x`, with size d at `mode`
     "Multiply every mode-`mode` fiber of `x` by a matrix, shared or one for each element of the batch."
     axis = batch + _axis("mode_product", x.ndim - batch, mode)
@@ -152,8 +157,11 @@ def mode_product(
         hint = "; A.mT fits" if A.ndim in (2, 2 + batch) and A.shape[-2] == x.shape[axis] else ""
         raise ValueError(f"mode_product: mode {mode} of x {tuple(x.shape)} has size {x.shape[axis]}, so A must be "
                          f"(d, {x.shape[axis]}){lead}, but is {tuple(A.shape)}{hint}")
+    if bias is not None and (A.ndim, tuple(bias.shape)) != (2, A.shape[-2:-1]):
+        raise ValueError(f"mode_product: bias has shape {tuple(bias.shape)}, but goes with one matrix for the whole "
+                         f"batch and must be ({A.shape[-2]},), one number for each of its rows; A is {tuple(A.shape)}")
     if A.ndim == 2:
-        return _shared_product(x, A, axis)
+        return _shared_product(x, A, axis, bias)
     if any(a not in (1, b) for a, b in zip(A.shape[:batch], x.shape[:batch])):
         raise ValueError(f"mode_product: the batch {tuple(A.shape[:batch])} of A does not broadcast to the batch "
                          f"{tuple(x.shape[:batch])} of x; expand x first where A has the larger one")

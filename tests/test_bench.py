@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from hot_nbdev.results import read_rows
+
 FOLDER = Path(__file__).parents[1] / "bench"
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'
 
@@ -465,3 +467,10 @@ def test_the_parts_of_the_layer_make_the_layer(load):
         calls, y = script.parts(layer, x)
         torch.testing.assert_close(y, layer(x))
     assert list(calls) == ["maps", "values", "first copy", "mode products", "second copy", "results"]
+
+
+def test_the_readme_shows_the_rows_of_today():
+    rows = [r for r in read_rows(FOLDER.parent / "results" / "bench_profile.csv") if r["over_floor"]
+            and (r["sizes"], r["pass"], r["threads"]) == ("14x14x14", "forward", "1")]
+    readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    assert rows and [r["what"] for r in rows if f"{float(r['over_floor']):.2f}" not in readme] == []

@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from often import examples
+from torch.func import vmap
 from torch.testing import assert_close
 
 from hot_nbdev import tensor as T
@@ -129,6 +130,23 @@ def test_mode_product_takes_empty_batches_modes_and_broadcast_matrices():
     assert T.mode_product(x[..., :0, :], A, 0, batch=2).shape == (3, 2, 7, 0, 6)
     nothing = T.mode_product(x[:, :, :0], A[..., :0], 0, batch=2)
     assert torch.equal(nothing, torch.zeros(3, 2, 7, 5, 6, dtype=x.dtype))
+
+
+@examples(40)
+@given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=4), d=st.integers(1, 20), data=st.data())
+def test_mode_product_starts_from_a_bias(shape, d, data):
+    "Along the mode, whichever way the product takes, also where it sums nothing."
+    mode, wide = data.draw(st.integers(0, len(shape) - 1)), data.draw(st.booleans())
+    x, A, b = draw_tensor((*shape, *[17] * wide)), draw_tensor((d, shape[mode])), draw_tensor((d,), seed=1)
+    want = T.mode_product(x, A, mode) + b.reshape(-1, *[1] * (x.ndim - mode - 1))
+    assert_close(T.mode_product(x, A, mode, bias=b), want)
+    assert_close(vmap(lambda b: T.mode_product(x, A, mode, bias=b))(torch.stack([b, 2 * b]))[0], want)
+
+
+@pytest.mark.parametrize("A, bias", [((5, 3), (3,)), ((5, 3), (5, 1)), ((2, 5, 3), (5,))])
+def test_mode_product_says_which_bias_would_fit(A, bias):
+    with pytest.raises(ValueError, match=r"mode_product: bias has shape .* must be \(5,\)"):
+        T.mode_product(torch.zeros(2, 3, 4), torch.zeros(A), 0, 1, torch.zeros(bias))
 
 
 @pytest.mark.parametrize("A, mode, batch, message", [
