@@ -5,13 +5,14 @@
 
 How times are taken: bench/timing.py. All times are divided by that of the published layer, the package
 `ndlinear`, in the same round; it carries the same weights, and results are compared before anything is
-timed. NdLinear is the layer as it comes, plain the same with plan="plain". Besides the median of the ratios
-stands the ratio of the least times, which other work disturbs least. einsum and TensorLy carry one full bias in place of one
-for each mode. The dense layer is timed where its weight has at most 2^24 entries. The limit is the time
-that the multiply-adds of the cheapest order would take at the rate of a product of two 1024 x 1024
-matrices: it cannot be reached. A backward pass is taken to cost two forward passes. Random shapes have two
-to four modes (for one mode all rivals are nn.Linear), and no tensor on the way has fewer than 500 or more
-than 1.5 million entries. Needs the published layer: pip install "hot_nbdev[peers]"."""
+timed. NdLinear is the layer as it comes. It chooses between two ways, which are timed as well: plain keeps
+to the given sequence, at once takes the cheapest and adds all biases at the end. Besides the median of the
+ratios stands the ratio of the least times, which other work disturbs least. einsum and TensorLy carry one
+full bias in place of one for each mode. The dense layer is timed where its weight has at most 2^24 entries.
+The limit is the time that the multiply-adds of the cheapest order would take at the rate of a product of two
+1024 x 1024 matrices: it cannot be reached. A backward pass is taken to cost two forward passes. Random
+shapes have two to four modes (for one mode all rivals are nn.Linear), and no tensor on the way has fewer
+than 500 or more than 1.5 million entries. Needs the published layer: pip install "hot_nbdev[peers]"."""
 import importlib.util
 import random
 import sys
@@ -29,6 +30,7 @@ from torch.testing import assert_close
 
 from hot_nbdev.ndlinear import NdLinear, flops
 from hot_nbdev.profiling import passes
+from hot_nbdev.tensor import contraction_sequence
 
 SHAPES = [  # batch, sizes before, sizes after
     (16, (28, 28, 28), (28, 28, 28)), (16, (32, 32, 32), (32, 32, 32)), (128, (96, 64), (96, 64)),
@@ -102,14 +104,16 @@ def through_fastkron(x, weights):
 def rivals(Published, sizes, out, all_of_them):
     "What is timed, by name; the published layer first."
     theirs, ours = Published(input_dims=sizes, hidden_size=out), NdLinear(sizes, out)
-    plain = NdLinear(sizes, out, plan="plain")
+    plain, at_once = NdLinear(sizes, out, plan="plain"), NdLinear(sizes, out)
+    at_once._way = tuple(contraction_sequence(sizes, out)), False
     with torch.no_grad():
         for layer, W, b in zip(theirs.align_layers, ours.weights, ours.biases, strict=True):
             nn.init.uniform_(b)
             layer.weight.copy_(W)
             layer.bias.copy_(b)
     plain.load_state_dict(ours.state_dict())
-    found = {"published": theirs, "NdLinear": ours, "plain": plain}
+    at_once.load_state_dict(ours.state_dict())
+    found = {"published": theirs, "NdLinear": ours, "plain": plain, "at once": at_once}
     if all_of_them:
         found |= {"einsum": Other(ours, einsum), "TensorLy": Other(ours, through_tensorly)}
         if importlib.util.find_spec("pyfastkron"):

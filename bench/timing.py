@@ -37,10 +37,12 @@ def in_turns(rivals, args):
     for name, call in rivals.items():
         call()                                                              # warm up
         repeat[name] = max(1, int(args.least / seconds(call, 1, args.device)))
+    names = list(rivals)
     for turn in range(args.rounds):
-        for name, call in rivals.items():
+        first = turn % len(names)               # each goes first in its turn: what comes before leaves its traces
+        for name in names[first:] + names[:first]:
             if turn < 5 or sum(times[name]) * repeat[name] < 1:
-                times[name].append(seconds(call, repeat[name], args.device))
+                times[name].append(seconds(rivals[name], repeat[name], args.device))
     times["second"] = [t / SQUARE ** 3 for t in times["second"]]
     return times
 
