@@ -1,14 +1,16 @@
 """What the benchmarks share: timing in turns, the rate of a matrix product, the command line, the rows.
 
 Everything is timed in turns within one process: in every round each rival runs once, several calls where
-one is short; after five rounds those that have had a second drop out. Ratios are taken within a round, so
-that what else the machine does falls on both sides; reported are their median and their spread. On one
-thread of the CPU the seconds are those of the processor, so that time taken away by other work does not
-count. Ratios carry over from machine to machine better than times, but not all the way.
+one is short, in an order that is drawn anew; after five rounds those that have had a second drop out.
+Ratios are taken within a round, so that what else the machine does falls on both sides; reported are their
+median and their spread. On one thread of the CPU the seconds are those of the processor, so that time taken
+away by other work does not count. Ratios carry over from machine to machine better than times, but not all
+the way.
 """
 import argparse
 import csv
 import os
+import random
 import sys
 from pathlib import Path
 from statistics import median
@@ -37,10 +39,10 @@ def in_turns(rivals, args):
     for name, call in rivals.items():
         call()                                                              # warm up
         repeat[name] = max(1, int(args.least / seconds(call, 1, args.device)))
-    names = list(rivals)
+    names, order = list(rivals), random.Random(0)
     for turn in range(args.rounds):
-        first = turn % len(names)               # each goes first in its turn: what comes before leaves its traces
-        for name in names[first:] + names[:first]:
+        order.shuffle(names)                    # what ran before leaves its traces in memory
+        for name in names:
             if turn < 5 or sum(times[name]) * repeat[name] < 1:
                 times[name].append(seconds(rivals[name], repeat[name], args.device))
     times["second"] = [t / SQUARE ** 3 for t in times["second"]]

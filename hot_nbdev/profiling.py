@@ -9,6 +9,7 @@ __all__ = ['SQUARE', 'seconds', 'passes', 'Absent', 'ByEinsum', 'in_place', 'pla
 # %% ../nbs/profiling.ipynb #f0500004
 import argparse
 import math
+import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -284,9 +285,12 @@ def profile(
         repeat = {name: max(1, int(least / max(seconds(call, 1, device), 1e-7))) for name, call in calls.items()}
         found.times, found.work = {name: [] for name in calls}, {"square": SQUARE ** 3, **work}
         for turn in range(repeats):
-            for name, call in calls.items():
+            names = list(calls)
+            if turn:
+                random.Random(turn).shuffle(names)          # what ran before leaves its traces in memory
+            for name in names:
                 tell(f"round {turn + 1} of {repeats}: {name}")
-                found.times[name].append(seconds(call, repeat[name], device))
+                found.times[name].append(seconds(calls[name], repeat[name], device))
     except KeyboardInterrupt:
         found.stopped = True
     found.times["square"] = [t / SQUARE ** 3 for t in found.times.get("square", [])]
