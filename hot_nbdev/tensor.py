@@ -113,14 +113,13 @@ def _shared_product(
     bias: Tensor | None = None,  # (d,)
 ) -> Tensor:     # like `x`, with size d at `mode`
     "One matrix for all fibers: the modes before `mode` are rows of a batch, those behind it columns."
-    if mode == x.ndim - 1:
-        return F.linear(x, A, bias)
     before, (n, *after) = x.shape[:mode], x.shape[mode:]
     left, right, d = prod(before), prod(after), A.shape[0]
     if right == 1:
-        return F.linear(x.reshape(*before, n), A, bias).reshape(*before, d, *after)
-    if right < _LANES:
-        return F.linear(x.movedim(mode, -1), A, bias).movedim(-1, mode)
+        return F.linear(x.reshape(left, n), A, bias).reshape(*before, d, *after)
+    if right < _LANES:      # as a matrix: of other shapes F.linear adds the bias in a pass of its own
+        rows = x.movedim(mode, -1).reshape(left * right, n)
+        return F.linear(rows, A, bias).reshape(*before, *after, d).movedim(-1, mode)
     A, x = A.expand(left, d, n), x.reshape(left, n, right)
     y = torch.bmm(A, x) if bias is None else torch.baddbmm(bias[:, None], A, x)
     return y.reshape(*before, d, *after)
