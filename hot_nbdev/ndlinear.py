@@ -148,7 +148,7 @@ def _in_turn(x: Tensor, weights: list, biases: list | None, sequence: tuple) -> 
 
 
 # %% ../nbs/ndlinear_library.ipynb #nd-rule
-_DEAR = 2       # a sequence with more than this many times the multiply-adds of the cheapest is not taken
+_DEAR = 3       # a sequence with more than this many times the multiply-adds of the cheapest is not taken
 
 
 def _way(D: tuple, H: tuple, sequence: tuple, each: bool, plan: str) -> tuple:

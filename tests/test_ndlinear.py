@@ -194,13 +194,13 @@ def test_cost_says_what_is_counted_and_measured(data):
     assert said.bytes <= seen.moved
 
 
-def test_the_rule_leaves_the_given_sequence_where_that_saves_half_of_the_work():
+def test_the_rule_leaves_the_given_sequence_where_that_saves_two_thirds_of_the_work():
     row = NdLinear((1, 100), (100, 1), plan="plain"), NdLinear((1, 100), (100, 1))
     assert [layer.cost().flops for layer in row] == [40_000, 400]
     for bias in BIASES:
-        for out in [(4, 20), (4, 12), (4, 8), (4, 2)]:                  # 1.83, 1.94, 2.08, 3.33 times the cheapest
+        for out in [(4, 20), (4, 8), (4, 4), (4, 2)]:                   # 1.83, 2.08, 2.5, 3.33 times the cheapest
             plain, cheapest = flops((2, 20), out), flops((2, 20), out, contraction_sequence((2, 20), out))
-            kept = bias == "mode" and plain <= 2 * cheapest
+            kept = bias == "mode" and plain <= 3 * cheapest
             assert NdLinear((2, 20), out, bias).cost().flops == (plain if kept else cheapest) and cheapest < plain
 
 
@@ -211,7 +211,7 @@ def test_a_product_starts_from_its_bias():
             layer(torch.zeros(3, *layer.in_features))
         return sum(e.count for e in seen.key_averages() if e.key in ("aten::add", "aten::mul", "aten::addcmul"))
     sizes = (4, 30, 30), (4, 20, 10)
-    assert contraction_sequence(*sizes) == [2, 1, 0] and flops(*sizes) < 2 * flops(*sizes, [2, 1, 0])
+    assert contraction_sequence(*sizes) == [2, 1, 0] and flops(*sizes) < 3 * flops(*sizes, [2, 1, 0])
     assert [calls(NdLinear(*sizes, bias)) for bias in BIASES] == [0, 1, 0]
 
 
