@@ -105,7 +105,7 @@ def rivals(Published, sizes, out, all_of_them):
     "What is timed, by name; the published layer first."
     theirs, ours = Published(input_dims=sizes, hidden_size=out), NdLinear(sizes, out)
     plain, at_once = NdLinear(sizes, out, plan="plain"), NdLinear(sizes, out)
-    at_once._way = tuple(contraction_sequence(sizes, out)), False
+    at_once.way = tuple(contraction_sequence(sizes, out)), False
     with torch.no_grad():
         for layer, W, b in zip(theirs.align_layers, ours.weights, ours.biases, strict=True):
             nn.init.uniform_(b)

@@ -25,7 +25,6 @@ from .mode_maps import application_plan, floor_share
 from .mode_scores import scores_of
 from .ndlinear import NdLinear
 from .results import Table
-from .tensor import contraction_sequence
 
 # %% ../nbs/explaining.ipynb #e1000007
 _MODES, _KEYS, _FEATURES, _WINDOWS, _CONTEXT = "ijklmnop", "IJKLMNOP", "stuvwxyz", "STUVWXYZ", "ABCDEFGH"    # one for each mode
@@ -303,10 +302,9 @@ def _none(p: Plan, layer: nn.Module, sizes: tuple) -> None:
 # %% ../nbs/explaining.ipynb #e1000024
 def _nd_linear(p: Plan, layer: NdLinear) -> None:
     "One matrix for each mode, in the sequence that the layer follows."
-    rule, at, made = layer.plan == "rule", [*p.letters(_KEYS, layer.in_features)], "x"
+    at, made = [*p.letters(_KEYS, layer.in_features)], "x"
     p.letters(_MODES, layer.out_features)
-    sequence = contraction_sequence(layer.in_features, layer.out_features) if rule else layer.sequence
-    each = layer.bias == "mode" and not rule
+    sequence, each = layer.way
     for k in sequence:
         before, at[k] = "".join(at), _MODES[k]
         words = f"b{before},{_MODES[k]}{_KEYS[k]}->b{''.join(at)}"

@@ -212,7 +212,7 @@ class LinearCost:
 def _cost(layer: nn.Module, batch: int) -> LinearCost:
     "Cost of an NdLinear: of the sequence in which its plan multiplies, and of what stands between."
     D, H = layer.in_features, layer.out_features
-    sequence, each = layer._way
+    sequence, each = layer.way
     first, *later = entries = [batch * n for n in _entries(D, H, sequence)]
     added = later[-1:] if layer.bias and not each else []           # a product starts from the bias of its mode
     constant = prod(H) * (layer.bias == "mode" and not each)     # all biases as one tensor
@@ -316,7 +316,7 @@ class NdLinear(_Dense, nn.Module):
         self.plan = _choose("NdLinear", "plan", plan, PLANS)
         self.sequence = _sequence("NdLinear", sequence, len(self.in_features))
         sizes = self.in_features, self.out_features
-        self._way = _way(*sizes, self.sequence, self.bias == "mode", self.plan)     # once, since it takes microseconds
+        self.way = _way(*sizes, self.sequence, self.bias == "mode", self.plan)
         self.weights, self.biases = _empty(*sizes, self.bias, device=device, dtype=dtype)
         self.reset_parameters()
 
@@ -328,7 +328,7 @@ class NdLinear(_Dense, nn.Module):
         "Multiply each of the last N axes of `x`, whatever the sizes of the others, by its matrix."
         _check_input("NdLinear", x, self.in_features)
         biases = _members(self.biases) if self.bias == "mode" else self.biases[0] if self.bias else None
-        return _apply(x, _members(self.weights), biases, self.sequence, self._way)
+        return _apply(x, _members(self.weights), biases, self.sequence, self.way)
 
     def cost(self, batch: int = 1) -> LinearCost:     # `batch`: samples in one call
         return _cost(self, batch)
