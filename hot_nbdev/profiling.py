@@ -12,7 +12,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -252,6 +252,14 @@ def _prepare(found: dict, x: Tensor, train: bool, most: float, tell: Callable) -
             work[name] = total
     return calls, work, absent
 
+
+def _in_turns(names: list, rounds: int) -> Iterator:
+    "Rounds and names. Each round but the first has an order of its own: what ran before leaves its traces in memory."
+    for turn in range(rounds):
+        order = random.Random(turn).sample(names, len(names)) if turn else names
+        yield from ((turn, name) for name in order)
+
+
 # %% ../nbs/profiling.ipynb #f0500023
 def profile(
     sizes: Sequence[int],                   # (n1, …, nk)
@@ -284,13 +292,9 @@ def profile(
         calls, work, found.absent = _prepare(rivals(layer, sizes, train, compile, device), x, train, most, tell)
         repeat = {name: max(1, int(least / max(seconds(call, 1, device), 1e-7))) for name, call in calls.items()}
         found.times, found.work = {name: [] for name in calls}, {"square": SQUARE ** 3, **work}
-        for turn in range(repeats):
-            names = list(calls)
-            if turn:
-                random.Random(turn).shuffle(names)          # what ran before leaves its traces in memory
-            for name in names:
-                tell(f"round {turn + 1} of {repeats}: {name}")
-                found.times[name].append(seconds(calls[name], repeat[name], device))
+        for turn, name in _in_turns(list(calls), repeats):
+            tell(f"round {turn + 1} of {repeats}: {name}")
+            found.times[name].append(seconds(calls[name], repeat[name], device))
     except KeyboardInterrupt:
         found.stopped = True
     found.times["square"] = [t / SQUARE ** 3 for t in found.times.get("square", [])]

@@ -91,11 +91,24 @@
 
   // What scrolls to the side can be reached and scrolled with the keyboard.
   const reach = () => {
-    document.querySelectorAll("div.math, pre, .pst-scrollable-table-container, .output.text_html").forEach((box) => {
+    const boxes = "div.math, pre, div.sourceCode, .pst-scrollable-table-container, .output.text_html";
+    document.querySelectorAll(boxes).forEach((box) => {
       const scrolls = box.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX !== "visible";
       if (scrolls && box.tabIndex < 0) box.tabIndex = 0;
     });
   };
   addEventListener("load", reach);
   addEventListener("resize", reach);
+
+  // Quarto opens a folded box by a click on its head. A key does the same.
+  const FOLD = ".callout-header[data-bs-toggle]";
+  document.querySelectorAll(FOLD).forEach((head) => {
+    head.setAttribute("role", "button");
+    head.tabIndex = 0;
+  });
+  document.addEventListener("keydown", (event) => {
+    if (!["Enter", " "].includes(event.key) || !event.target.matches?.(FOLD)) return;
+    event.preventDefault();
+    event.target.click();
+  });
 })();

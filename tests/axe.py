@@ -30,14 +30,10 @@ for (const element of document.body.querySelectorAll("*")) {
 return seen.size;
 """
 # What Quarto itself brings along, by rule and by what stands in the element: the style sheets of its two schemes have
-# one name, its sidebar, each switch in it and the bar above it on a phone are navigation without a name of their own,
-# and a folded callout opens by its head, which says that it is shut and is no button. Code that scrolls on a phone is
-# out of reach for a keyboard. Names of the library are headings of the third level, as
-# nbdev documents them, on pages without sections too.
+# one name, its sidebar, each switch in it and the bar above it on a phone are navigation without a name of their own.
+# Names of the library are headings of the third level, as nbdev documents them, on pages without sections too.
 KNOWN = [("duplicate-id", 'class="quarto-color-scheme"'), ("landmark-unique", 'id="quarto-sidebar"'),
          ("landmark-unique", 'class="sidebar-item-toggle'), ("landmark-unique", 'class="quarto-secondary-nav"'),
-         ("scrollable-region-focusable", 'class="sourceCode cell-code"'),
-         ("aria-allowed-attr", 'class="callout-header '),
          ("heading-order", '<h3 class="anchored" data-anchor-id="')]
 RUN = """
 const [settings, known, done] = arguments;

@@ -74,7 +74,7 @@ def test_every_table_that_a_chapter_reads_is_carried(path):
         assert name in names or any(n.startswith(f"{name}/") for n in names), name
 
 
-@pytest.mark.parametrize("name", ["book", "index", "notation", "02_kronecker", "15_kin"])
+@pytest.mark.parametrize("name", ["book", "index", "notation", "15_kin"])
 def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel, name):
     "In a kernel, in an empty folder. All pages: `python tools/outside.py`."
     assert outside.run(name, package=wheel)[1] == ""

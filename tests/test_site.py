@@ -546,6 +546,20 @@ def test_a_link_to_a_statement_shows_it_at_a_glance(browser, small):
         assert browser.execute_script("return document.querySelector('.book-glance') === null")
 
 
+def test_a_folded_box_of_quarto_opens_with_a_key(browser, tmp_path):
+    shutil.copy(ROOT / "nbs" / "reading.js", tmp_path)
+    (tmp_path / "a.html").write_text(
+        """<!doctype html><title>a</title><script src="reading.js" defer></script><div class="callout-header"
+        data-bs-toggle="collapse" onclick="this.dataset.clicks = 1 + Number(this.dataset.clicks || 0)">Answer</div>""")
+    with served_from(tmp_path) as url:
+        browser.get(f"{url}/a.html")
+        browser.find_element("css selector", "body").send_keys("\ue004")     # Tab
+        head = browser.switch_to.active_element
+        head.send_keys("\ue007")                                             # Enter
+        head.send_keys(" ")
+        assert (head.get_attribute("role"), head.get_attribute("data-clicks")) == ("button", "2")
+
+
 def test_code_can_be_copied(browser, small):
     with served_from(small) as url:
         browser.get(f"{url}/second.html")

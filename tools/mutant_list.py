@@ -25,6 +25,7 @@ SHARE = "test_kronecker_attention.py::test_the_share_is_that_of_the_definition"
 GAIN = "test_kronecker_attention.py::test_the_gain_multiplies_matrices_of_queries_and_keys_alone"
 SCORES = "test_kronecker_attention.py::test_settings_of_the_scores_are_those_of_the_slow_loop"
 TWIN = "test_ndlinear.py::test_result_and_gradients_are_those_of_the_dense_twin"
+BOUND = "test_ndlinear.py::test_the_rule_leaves_the_given_sequence_where_that_saves_two_thirds_of_the_work"
 PRODUCT = "test_tensor.py::test_mode_product_gives_each_element_of_the_batch_its_matrix"
 PUBLISHED = "test_data.py::test_published_splits"
 STEPS_OF_RIVALS = "test_streams.py::test_steps_of_rivals_equal_the_whole"
@@ -147,8 +148,9 @@ SEQUENCE = [
     ("mode_maps", "for i in reversed(range(len(factors)))", "for i in range(len(factors))",
      slow("short kernel, causal sum")),
     ("mode_maps", "[*rest, last / len(maps)]", "[*rest, last]", slow("sum")),
-    ("ndlinear", "for k in contraction_sequence(D, H):", "for k in contraction_sequence(H, D):",
-     "test_ndlinear.py::test_cost_says_what_is_counted_and_measured"),
+    ("ndlinear", "cheapest = tuple(contraction_sequence(D, H))", "cheapest = tuple(contraction_sequence(H, D))", BOUND),
+    ("ndlinear", "<= _DEAR * _work(D, H, cheapest)", "<= _work(D, H, cheapest)", BOUND),
+    ("ndlinear", "own = each and (", "own = (", TWIN),
     ("ndlinear", "sum(n * H[k] for n, k", "sum(n * D[k] for n, k",
      "test_ndlinear.py::test_flops_are_what_torch_counts"),
 ]
@@ -172,8 +174,10 @@ BIASES = [
 MODES = [
     ("tensor", "d, *before, *after).movedim(batch, mode)", "d, *before, *after).movedim(batch, -1)", PRODUCT),
     ("tensor", "A if mode == batch else A.unsqueeze(batch)", "A", PRODUCT),
-    ("tensor", "F.linear(x.movedim(mode, -1), A).movedim(-1, mode)", "F.linear(x.movedim(mode, -1), A)",
+    ("tensor", "reshape(*before, *after, d).movedim(-1, mode)", "reshape(*before, *after, d)",
      "test_tensor.py::test_multi_mode_dot_is_einsum"),
+    ("tensor", "torch.baddbmm(bias[:, None], A, x)", "torch.bmm(A, x)",
+     "test_tensor.py::test_mode_product_starts_from_a_bias"),
     ("tensor", "rest if layout == \"row\" else rest[::-1]", "rest",
      "test_tensor.py::test_unfoldings_are_those_of_the_definition"),
     ("tensor", "A.mT if transpose and A.ndim == 2 else A", "A",
