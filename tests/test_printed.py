@@ -92,6 +92,21 @@ def test_what_was_folded_is_printed_at_once_and_in_full_strength(site):
 
 
 @needs_browser
+def test_nothing_printed_has_a_bar_to_scroll_it_by(site):
+    "On paper a box that scrolls is cut off, or shows its bar at the foot of the page."
+    book = printed.Printed(site / "_site", site)
+    table = '<div class="pst-scrollable-table-container"><table class="table"><tr><td>1</td></tr></table></div>'
+    cell = f'<div class="cell"><div class="cell_output"><div class="output text_html">{table}</div></div></div>'
+    body = f'<div class="bd-article chapter">{cell}</div>' + "".join(body for _, body in printed.chapters(book))
+    scrolls = """return [...document.querySelectorAll("body *")]
+        .filter(e => /auto|scroll/.test(getComputedStyle(e).overflow)).map(e => `${e.tagName}.${e.className}`)"""
+    with printed.browser(book.site) as (driver, address):
+        printed.open_book(driver, address, book.site, printed.piece(book, body, "", 0, []))
+        assert driver.execute_script("return document.querySelectorAll('.output.text_html td').length")
+        assert driver.execute_script(scrolls) == []
+
+
+@needs_browser
 @pytest.mark.parametrize("count, parts", [(10, 1), (40, 2)])
 def test_long_code_goes_on_over_the_page_and_short_code_stays_together(site, count, parts):
     "Moved whole, long blocks leave pages half empty. In a fold as well as outside."
