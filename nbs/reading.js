@@ -91,7 +91,7 @@
 
   // What scrolls to the side can be reached and scrolled with the keyboard.
   const reach = () => {
-    const boxes = "div.math, pre, div.sourceCode, .pst-scrollable-table-container, .output.text_html";
+    const boxes = "div.math, pre, div.sourceCode, main table, .pst-scrollable-table-container, .output.text_html";
     document.querySelectorAll(boxes).forEach((box) => {
       const scrolls = box.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX !== "visible";
       if (scrolls && box.tabIndex < 0) box.tabIndex = 0;
