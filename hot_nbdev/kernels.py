@@ -100,7 +100,7 @@ def _only(
     "`t` with `value` in the rows that do not take part."
     return t if mask is None else t.masked_fill(~mask[..., None], value)
 
-# %% ../nbs/kernels_library.ipynb #logfeatures
+# %% ../nbs/kernels_library.ipynb #log-features
 class LogFeatures(FeatureFunction):
     "Features given by their logarithms, scaled so that they do not underflow; a subclass defines `logarithms(t)`."
 

@@ -5,7 +5,8 @@
     python tests/stress.py --share 0.01     a hundredth of each, to see that it works; nothing is written
 
 Each part returns how many times it tried and what went wrong. Whole runs are written to results/stress.csv, which
-the page "What we promise" shows. Random numbers come from a seed, moments of kills from the clock.
+the page "What we promise" shows; properties go on where they were broken off. Random numbers come from a seed,
+moments of kills from the clock.
 """
 import argparse
 import contextlib
@@ -29,10 +30,12 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
 import numpy as np  # noqa: E402
+import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from hot_nbdev.results import append_row, read_rows, write_csv  # noqa: E402
 
+UNDER_WAY = ROOT / "results"    # what has no end yet
 FORK = get_context("fork")      # torch is imported once, not by each of hundreds of processes
 
 
@@ -266,16 +269,20 @@ def disk(folder, count):
 # Properties and mutants: commands of their own
 
 def properties(folder, count):
-    "Every property that hypothesis draws examples for."
+    "Every property that hypothesis draws examples for. A whole run that was broken off goes on."
+    table = (UNDER_WAY if count == PARTS["properties"][1] else folder) / ".stress_properties.csv"
     words = [sys.executable, "-m", "pytest", "tests", "-q", "-m", "hypothesis", "-n", "2", "-p", "no:cacheprovider",
-             "--hypothesis-show-statistics"]
-    done = subprocess.run(words, cwd=ROOT, env=os.environ | {"EXAMPLES": str(count), "OMP_NUM_THREADS": "1"},
-                          capture_output=True, text=True)
-    tried = [int(n) for n in re.findall(r"(\d+) passing", done.stdout)]
-    wrong = re.findall(r"^(?:FAILED|ERROR) .*", done.stdout, re.M)
-    if done.returncode and not wrong:
-        wrong = [done.stdout[-2000:]]
-    return Found(sum(tried), wrong, f"examples of properties and contracts, at most {count:,} for each")
+             "-p", "tally"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=os.environ | {
+        "EXAMPLES": str(count), "OMP_NUM_THREADS": "1", "TALLY": str(table), "PYTHONPATH": str(ROOT / "tests")})
+    rows = read_rows(table) if table.exists() else []
+    wrong = [row["test"] for row in rows if row["wrong"] != "0"]
+    if done.returncode > 1 and done.returncode != pytest.ExitCode.NO_TESTS_COLLECTED:
+        wrong.append(done.stdout[-2000:])
+    else:
+        table.unlink(missing_ok=True)
+    return Found(sum(int(row["tried"]) for row in rows), wrong,
+                 f"examples of properties and contracts, at most {count:,} for each")
 
 
 def mutants(folder, count):
@@ -284,8 +291,8 @@ def mutants(folder, count):
     last = re.search(r"(\d+) mutants: (\d+) killed, (\d+) survived \((\d+) .*", done.stdout)
     if not last:
         return Found(0, [done.stdout[-2000:] + done.stderr[-2000:]], "small changes of the library")
-    states = ("survived", "lost") if done.returncode else ()
-    wrong = [line for line in done.stdout.splitlines() if line.startswith(states)]
+    wrong = [line for line in done.stdout.splitlines()      # a survivor that changes nothing has its reason behind it
+             if line.startswith("lost") or (line.startswith("survived") and line.endswith("  "))]
     return Found(int(last[1]), wrong, f"small changes of the library, {last[2]} noticed, {last[4]} that change nothing")
 
 

@@ -134,3 +134,11 @@ def test_cell_ids_are_unique():
     for path in NBS.glob("*.ipynb"):
         ids = [c.id for c in nbformat.read(path, as_version=4).cells]
         assert len(ids) == len(set(ids)), path.name
+
+
+def test_no_cell_has_the_anchor_of_a_name():
+    "Quarto makes both an id of the page: of a cell its own, of a documented name the name in small letters."
+    for path in NBS.glob("*.ipynb"):
+        cells = nbformat.read(path, as_version=4).cells
+        names = {name.lower() for c in cells for name in re.findall(r"^(?:class|def) (\w+)", c.source, re.M)}
+        assert names.isdisjoint(c.id for c in cells), path.name

@@ -1,7 +1,9 @@
 """The page of promises and the long tests behind it: names that lead to tests, parts that notice what goes wrong."""
 import json
 import os
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import promises
 import pytest
@@ -35,11 +37,44 @@ def test_parts_of_the_long_run_work(part, share):
     assert found.tried >= int(stress.PARTS[part][1] * share) > 0 and found.wrong == [] and found.what
 
 
-def test_examples_are_counted(monkeypatch):
-    class Done:
-        returncode, stdout = 0, "- 30 passing, 0 failing, and 6 invalid test cases\n- 12 passing examples, 0 failing"
-    monkeypatch.setattr(stress.subprocess, "run", lambda *args, **options: Done)
-    assert stress.run("properties") == (42, [], "examples of properties and contracts, at most 2,000 for each")
+PROPERTIES = """
+from hypothesis import given, strategies as st
+from often import examples
+
+@examples(3)
+@given(st.booleans())
+def test_first(b):
+    raise AssertionError("it has a row")
+
+@examples(3)
+@given(st.integers())
+def test_second(n):
+    pass
+
+@examples(3)
+@given(st.integers())
+def test_third(n):
+    raise ValueError
+"""
+
+
+def test_examples_are_counted_and_go_on_where_they_were_broken_off(monkeypatch, tmp_path):
+    (tmp_path / "test_some.py").write_text(PROPERTIES)
+    table, run = tmp_path / ".stress_properties.csv", subprocess.run
+    table.write_text("test,tried,wrong\ntest_some.py::test_first,2000,0\n")
+
+    def few(words, cwd, env, **options):
+        assert words[2:4] == ["pytest", "tests"] and (env["TALLY"], env["EXAMPLES"]) == (str(table), "2000")
+        return run([*words[:3], ".", *words[4:]], cwd=tmp_path, env=env | {"EXAMPLES": "3"}, **options)
+    monkeypatch.setattr(stress, "UNDER_WAY", tmp_path)
+    monkeypatch.setattr(stress.subprocess, "run", few)
+    found = stress.run("properties")
+    assert found.tried >= 2001 and found.wrong == ["test_some.py::test_third"] and not table.exists()
+    assert found.what == "examples of properties and contracts, at most 2,000 for each"
+    stopped = SimpleNamespace(returncode=2, stdout="stopped")
+    monkeypatch.setattr(stress.subprocess, "run", lambda *args, **options: stopped)
+    table.write_text("test,tried,wrong\na,7,0\n")
+    assert stress.run("properties").wrong == ["stopped"] and table.exists()
 
 
 def test_shapes_notice_a_wrong_number(monkeypatch):
