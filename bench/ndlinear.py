@@ -7,12 +7,13 @@ How times are taken: bench/timing.py. All times are divided by that of the publi
 `ndlinear`, in the same round; it carries the same weights, and results are compared before anything is
 timed. NdLinear is the layer as it comes. It chooses between two ways, which are timed as well: plain keeps
 to the given sequence, at once takes the cheapest and adds all biases at the end. Besides the median of the
-ratios stands the ratio of the least times, which other work disturbs least. einsum and TensorLy carry one
-full bias in place of one for each mode. The dense layer is timed where its weight has at most 2^24 entries.
-The limit is the time that the multiply-adds of the cheapest order would take at the rate of a product of two
-1024 x 1024 matrices: it cannot be reached. A backward pass is taken to cost two forward passes. Random
-shapes have two to four modes (for one mode all rivals are nn.Linear), and no tensor on the way has fewer
-than 500 or more than 1.5 million entries. Needs the published layer: pip install "hot_nbdev[peers]"."""
+ratios stands the ratio of the least times, which other work disturbs least. einsum, TensorLy and, where it
+is installed, FastKron carry one full bias in place of one for each mode. The dense layer is timed where its
+weight has at most 2^24 entries. The limit is the time that the multiply-adds of the cheapest order would
+take at the rate of a product of two 1024 x 1024 matrices: it cannot be reached. A backward pass is taken to
+cost two forward passes. Random shapes have two to four modes (for one mode all rivals are nn.Linear), and no
+tensor on the way has fewer than 500 or more than 1.5 million entries. Needs the published layer:
+pip install "hot_nbdev[peers]"."""
 import importlib.util
 import random
 import sys
@@ -97,7 +98,7 @@ def through_tensorly(x, weights):
 
 def through_fastkron(x, weights):
     from pyfastkron import fastkrontorch
-    y = fastkrontorch.gekmm(x.flatten(1), [W.mT.contiguous() for W in weights])
+    y = fastkrontorch.gemkm(x.flatten(1), [W.mT.contiguous() for W in weights])
     return y.reshape(len(x), *(len(W) for W in weights))
 
 
@@ -114,10 +115,10 @@ def rivals(Published, sizes, out, all_of_them):
     plain.load_state_dict(ours.state_dict())
     at_once.load_state_dict(ours.state_dict())
     found = {"published": theirs, "NdLinear": ours, "plain": plain, "at once": at_once}
+    if importlib.util.find_spec("pyfastkron"):
+        found["FastKron"] = Other(ours, through_fastkron)
     if all_of_them:
         found |= {"einsum": Other(ours, einsum), "TensorLy": Other(ours, through_tensorly)}
-        if importlib.util.find_spec("pyfastkron"):
-            found["FastKron"] = Other(ours, through_fastkron)
         if prod(sizes) * prod(out) <= 2 ** 24:
             found["dense"] = nn.Sequential(nn.Flatten(), ours.to_linear(), nn.Unflatten(1, out))
     return found
@@ -155,7 +156,7 @@ def main():
         return
     print(f"{'shape':>40} {'pass':>8} {'what':>10} {'x published':>11} {'least':>6} {'most':>6} "
           f"{'of least':>8} {'x limit':>8}")
-    rows, ours = [], {(kind, "NdLinear"): [] for kind in BARS}
+    rows, ours = [], {(kind, name): [] for kind in BARS for name in ("NdLinear", "FastKron")}
     todo = [("named", *s) for s in SHAPES] + [("random", *s) for s in random_shapes(args.random)]
     for i, (group, batch, sizes, out) in enumerate(todo):
         before, after = ("x".join(map(str, s)) for s in (sizes, out))
@@ -170,7 +171,8 @@ def main():
                 if group == "random" and (kind, name) in ours:
                     ours[kind, name].append((numbers[0], numbers[3]))
     for (kind, name), numbers in ours.items():
-        report(kind, name, numbers)
+        if numbers:
+            report(kind, name, numbers)
     write(args, HEAD, rows)
 
 

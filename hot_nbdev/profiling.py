@@ -146,7 +146,7 @@ def _peer(name: str, sizes: Sequence[int], dim: int, heads: int) -> Callable:
             return _heads(lambda q, k, v: attend(q, k, v, kernel_size=window), heads, flat=False)
         from pyfastkron import fastkrontorch
         maps = [torch.rand(n, n).softmax(0) for n in sizes]
-        return lambda x: fastkrontorch.gekmm(x.flatten(1, -2).mT.flatten(0, 1), [S.to(x) for S in maps])
+        return lambda x: fastkrontorch.gemkm(x.flatten(1, -2).mT.flatten(0, 1), [S.to(x) for S in maps])
     except ImportError:
         raise Absent("not installed") from None
 

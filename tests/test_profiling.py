@@ -174,3 +174,10 @@ def test_growth_is_fitted():
     for wrong in [([1, 2], [1, 2]), ([1, 1, 1], [1, 2, 3]), ([1, 2, 3], [1, 2]), ([1, 2, 3], [1, 0, 2])]:
         with pytest.raises(ValueError, match="measure more sizes"):
             growth_exponent(*wrong)
+
+
+def test_fastkron_multiplies_every_feature_by_the_maps():
+    "Columns of the maps sum to one, so that ones stay ones."
+    pytest.importorskip("pyfastkron", reason="needs pyfastkron")
+    run = profiling._peer("FastKron", (3, 4), 8, 2)
+    torch.testing.assert_close(run(torch.ones(2, 3, 4, 8)), torch.ones(16, 12))

@@ -163,13 +163,3 @@ def test_workflows_test_the_oldest_and_the_floors():
     assert tested == [f"3.{minor}" for minor in range(int(oldest.partition(".")[2]), 15)]
     assert any(step.get("with", {}).get("python-version") == oldest for step in jobs["floors"]["steps"])
     assert "tools/floors.py" in str(jobs["floors"])
-
-
-def test_steps_side_by_side_are_all_waited_for_and_the_first_failure_is_told(capfd):
-    said = [f"{sys.executable} -c print('{word}');raise(SystemExit({code}))"
-            for word, code in [("a", 0), ("b", 3), ("c", 4)]]
-    assert steps.side_by_side(said[:1], None) is None
-    assert steps.side_by_side(said, None) == (said[1], 3)
-    assert capfd.readouterr().out.split() == ["a", "a", "b", "c"]
-    assert steps.run([("one", *said[:2]), ("two", said[2])]) == 3
-    assert "FAILED" in capfd.readouterr().err

@@ -13,7 +13,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -33,10 +32,9 @@ TEST = [
     # the rules of taste are for the notebooks; in the exported modules a name that nobody defines is looked for
     ("names of the modules", "ruff check --isolated --select F821,F822,F823 hot_nbdev"),
     ("the house", "python tools/house.py --check"),
-    # side by side, since Sphinx works on one core
-    ("test the chapters, render the site", "nbdev_test --n_workers 2", "python tools/site.py"),
-    # for two cores: one of three waits for a browser or for processes that it has started
-    ("test the library, the tools and the site", "python -m pytest tests -q -n 3 --dist loadgroup"),
+    ("test the chapters", "nbdev_test --n_workers 2"),
+    ("render the site", "python tools/site.py"),
+    ("test the library, the tools and the site", "python -m pytest tests -q -n 2 --dist loadgroup"),
 ]
 # From Python 3.12 on the interpreter itself tells which lines ran. Before, each call asks a tracer, and the tests take
 # half as long again; coverage is then left to those versions, all of which the workflow runs.
@@ -56,35 +54,20 @@ def record(recipe, times):
         csv.writer(f, lineterminator="\n").writerows([head, *sorted(rows, key=lambda r: r[0])])
 
 
-def side_by_side(commands, env):
-    "Run commands at once, and show what the second and later ones say when they end: the first failure, or None."
-    said = [None, *(tempfile.TemporaryFile("w+") for _ in commands[1:])]
-    started = [subprocess.Popen(command.split(), cwd=ROOT, env=env, stdout=out, stderr=out and subprocess.STDOUT)
-               for command, out in zip(commands, said, strict=True)]
-    failed = None
-    for command, process, out in zip(commands, started, said, strict=True):
-        if process.wait() and failed is None:
-            failed = command, process.returncode
-        if out:
-            out.seek(0)
-            print(out.read(), end="", flush=True)
-    return failed
-
-
 def run(steps, recipe=None):
     "Run the steps in turn; return the exit status of the first that fails, or 0."
     # tools of .venv first; one thread each, since the steps run two chapters at a time on small matrices
     env = {"OMP_NUM_THREADS": "1", "COVERAGE_CORE": "sysmon", **os.environ,
            "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
     times = []
-    for title, *commands in steps:
-        print(f"\n== {title}: {' & '.join(commands)}", flush=True)
+    for title, command in steps:
+        print(f"\n== {title}: {command}", flush=True)
         start = time.perf_counter()
-        failed = side_by_side(commands, env)
+        status = subprocess.run(command.split(), cwd=ROOT, env=env).returncode
         times.append((title, time.perf_counter() - start))
-        if failed:
-            print(f"\nFAILED after {times[-1][1]:.1f} s: {title}\n  {failed[0]}", file=sys.stderr)
-            return failed[1]
+        if status:
+            print(f"\nFAILED after {times[-1][1]:.1f} s: {title}\n  {command}", file=sys.stderr)
+            return status
     print()
     times.append(("all", sum(s for _, s in times)))
     for title, seconds in times:
