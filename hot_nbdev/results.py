@@ -138,6 +138,9 @@ def bare_code(
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
+_bare = lru_cache(maxsize=256)(bare_code)
+
+
 def _source(name: str) -> str | None:
     "Of a module of this library; None if there is none of that name."
     import hot_nbdev
@@ -145,6 +148,7 @@ def _source(name: str) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
 
 
+@lru_cache(maxsize=256)     # by the text: in one process many rows ask for the same modules
 def _imported(source: str) -> set:
     "Modules of this library that a module imports, anywhere in it."
     found = set()
@@ -162,7 +166,7 @@ def _digest(names: Iterable) -> str:
     sources = {name: _source(name) for name in sorted(names)}
     if not sources or None in sources.values():
         return ""
-    text = "\0".join(f"{name}\0{bare_code(source)}" for name, source in sources.items())
+    text = "\0".join(f"{name}\0{_bare(source)}" for name, source in sources.items())
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

@@ -1,4 +1,5 @@
 """Set-up shared by all tests."""
+import gc
 import sys
 from pathlib import Path
 
@@ -14,3 +15,9 @@ from order import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # 
 def one_thread():
     "Tensors of tests are tiny: a second thread would only wait for the first."
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def seldom_garbage():
+    "Traced graphs make many objects that stay; looking through them for garbage took a tenth of the time."
+    gc.set_threshold(100_000, 20, 20)

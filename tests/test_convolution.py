@@ -1,4 +1,5 @@
 """The 3D ResNet behind the interface of the classifiers: counts, shapes, errors, saving, one epoch."""
+import importlib.util
 import subprocess
 import sys
 
@@ -6,15 +7,16 @@ import pytest
 import torch
 from chapters import NBS, Chapter
 
-pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
-
-from hot_nbdev.convolution import ResNetClassifier, ResNetConfig  # noqa: E402
-from hot_nbdev.cost import count  # noqa: E402
-from hot_nbdev.data import Items  # noqa: E402
-from hot_nbdev.models import load_model  # noqa: E402
+from hot_nbdev.convolution import ResNetClassifier, ResNetConfig
+from hot_nbdev.cost import count
+from hot_nbdev.data import Items
+from hot_nbdev.models import load_model
 from hot_nbdev.tasks import Classification
 from hot_nbdev.training import TrainConfig, fit
 
+# looked for and not imported, which takes seconds in each process that collects tests
+pytestmark = pytest.mark.skipif(not importlib.util.find_spec("monai"),
+                                reason="the 3D ResNet is MONAI's: pip install monai")
 SMALL = ResNetConfig(depth=10, width=1 / 16, in_channels=2, classes=3)
 
 

@@ -117,4 +117,5 @@ def setup(app) -> dict:
     found: list[Found] = []
     app.connect("doctree-resolved", lambda app, doctree, page: found.extend(places(page, doctree)))
     app.connect("build-finished", lambda app, error: None if error else write_index(found, Path(app.outdir)))
-    return {"parallel_read_safe": True, "parallel_write_safe": False}
+    # pages are resolved in the main process, in their order, also where others write them
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -273,7 +274,7 @@ def run_sphinx(build: Path, settings: dict, places: dict) -> None:
     warnings = io.StringIO()
     with patch_docutils(), docutils_namespace():
         app = Sphinx(str(build / "source"), None, str(build / "html"), str(build / "doctrees"),
-                     "html", confoverrides=settings, status=None, warning=warnings)
+                     "html", confoverrides=settings, status=None, warning=warnings, parallel=os.cpu_count() or 1)
         app.build()
     text = re.sub(r"\x1b\[[\d;]*m", "", warnings.getvalue())
     if text or app.statuscode:
