@@ -73,8 +73,7 @@ def small(bench, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "CHUNK", 400)
     notebook = {"cells": [{"cell_type": "markdown", "source": [words(1500, "prose")]},
                           {"cell_type": "code", "source": ["no prose"]}]}
-    (tmp_path / "a.ipynb").write_text(json.dumps(notebook))
-    monkeypatch.setattr(sources, "NOTEBOOKS", tmp_path)
+    monkeypatch.setattr(sources, "notebooks", lambda: [json.dumps(notebook)])
     cached = [f for f in vars(sources).values() if hasattr(f, "cache_clear")]
     for f in cached:
         f.cache_clear()
@@ -247,6 +246,19 @@ def test_text_is_split_by_chunks(small):
     assert torch.equal(a[8 * 400:9 * 400], whole[10 * 400:11 * 400])
     assert max(map(torch.max, (a, b, c))) < small.SYMBOLS and len(sha) == 12
     assert small.characters("a\n~ é").tolist() == [66, 0, 95, 1, 96]
+
+
+def test_an_edition_of_the_book_that_is_not_here_is_told():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCH))
+        sources = importlib.import_module("systems.sources")
+    with pytest.raises(sources.Absent, match="the book at commit 0000000 is not here; a whole clone has it"):
+        sources.notebooks("0" * 40)
+    try:
+        texts = sources.notebooks()
+    except sources.Absent:
+        pytest.skip("this clone has no history")
+    assert len(texts) == 100 and '"cells"' in texts[0]
 
 
 def test_the_real_modules_are_there():

@@ -1,6 +1,6 @@
 """The data of the systems, each with its sha256; what is not there raises Absent with the way to get it.
 
-Text: the standard library's own modules of the Python that runs, and the Markdown of the book. Series and
+Text: the standard library's own modules of the Python that runs, and the Markdown of the book as it was at one commit. Series and
 volumes: official files in the folder HOT_DATA. Waves: files that the packages aeon and sktime ship. Tables:
 those of scikit-learn. Nothing is downloaded.
 """
@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import subprocess
 import sysconfig
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,8 @@ import torch
 
 from hot_nbdev.files import data_folder
 
-NOTEBOOKS = Path(__file__).parents[2] / "nbs"
+CHECKOUT = Path(__file__).parents[2]
+EDITION = "1b9d3c2f6ffcc5c68687f302b5205fb0dd6a15fd"    # of the book, which goes on; its rows would be outdated each time
 # modules of the standard library, in this order; each is one file, Lib/<name>.py, from Python 3.10 on
 CODE = """typing inspect argparse subprocess optparse tarfile mailbox doctest pydoc difflib ast statistics
     fractions random pickle pickletools logging/__init__ unittest/mock asyncio/base_events http/client configparser
@@ -53,13 +55,22 @@ def code_text():
     return "\n".join(map(module_text, CODE))
 
 
+def notebooks(edition=EDITION):
+    "Texts of the notebooks at a commit, in the order of their names."
+    def git(*words):
+        try:
+            return subprocess.run(["git", *words], cwd=CHECKOUT, capture_output=True, check=True).stdout.decode()
+        except (OSError, subprocess.CalledProcessError) as e:
+            raise Absent(f"the book at commit {edition[:7]} is not here; a whole clone has it, "
+                         "and git fetch --unshallow makes a shallow one whole") from e
+    names = git("ls-tree", "--name-only", edition, "nbs/").split()
+    return [git("show", f"{edition}:{name}") for name in sorted(names) if name.endswith(".ipynb")]
+
+
 def prose_text():
-    "The Markdown of all notebooks, in the order of their names."
-    found = []
-    for path in sorted(NOTEBOOKS.glob("*.ipynb")):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        found += ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
-    return "\n\n".join(found)
+    "The Markdown of all notebooks."
+    cells = [cell for text in notebooks() for cell in json.loads(text)["cells"]]
+    return "\n\n".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
 
 
 def characters(text):
