@@ -122,6 +122,12 @@ def test_cells_keep_the_mark_by_which_the_theme_finds_their_folds():
     assert text == '<div class="cell tag_hide-input docutils container"><div class="cell_input">'
 
 
+def test_the_contents_of_a_page_stand_in_it_once(site):
+    "The theme has them once more for printing."
+    for name in pages(site):
+        entries = re.findall(r'<li class="toc-h2[^>]*><a[^>]*href="([^"]*)"', (site / name).read_text(encoding="utf-8"))
+        assert len(entries) == len(set(entries)), name
+
 
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
     found = {name: Links((site / name).read_text(encoding="utf-8")) for name in pages(site)}

@@ -35,6 +35,7 @@ SHORTER = [     # marks of docutils and of the theme that nothing asks for
     (re.compile(r'<li class="toctree-l1"><a class="reference internal" '), "<li><a "),
     (re.compile(r"<pre><span></span>"), "<pre>"),
     (re.compile(r"<!--(?!\[).*?-->", re.DOTALL), ""),
+    (re.compile(r'<div id="jb-print-toc">.*?</nav>\s*</div>', re.DOTALL), ""),     # the page's contents once more
 ]
 # A shape in the first column, as 2 x (14, 14, 14), stays on one line: its spaces become such that do not break.
 SHAPE = re.compile(r"(<tr[^>]*>\s*<t[dh][^>]*>)([\d(][\d\s,.()x×:–-]{0,23})(?=</t[dh]>)")
