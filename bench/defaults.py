@@ -6,14 +6,14 @@
 
 Reads the tables `defaults-*` and their rows in results/defaults. Only scores of the validation part are read.
 First every setting gets a rate for each task, on a seed of its own: a ladder of rates is climbed from the middle
-until the best is not the last one tried. Then come five seeds at that rate. Writes results/defaults.csv.
+until the best is not the last one tried. Then come five seeds at that rate. Writes results/defaults.csv, a line for
+each run that counts, and results/defaults_decision.csv, a line for each setting.
 
 A run whose loss is no finite number stops its command and leaves no row. Such a run gets a line in
 results/defaults/lost.csv (task,setting,rate,seed; the task as the table of tasks prints it), counts as the worst of
 its task, and the command is called again for the others.
 """
 import argparse
-import csv
 import json
 import shlex
 from pathlib import Path
@@ -24,7 +24,7 @@ from scipy.stats import rankdata
 
 from hot_nbdev.jobs import JOBS
 from hot_nbdev.paired import holm
-from hot_nbdev.results import Table, read_rows
+from hot_nbdev.results import Table, read_rows, write_csv
 from hot_nbdev.tables import merged, read_tables
 
 ROOT, LACKING = Path(__file__).parents[1], "needs a command that this version does not have"
@@ -190,15 +190,21 @@ def simulated(gap, share, studies, names, families, draws=600, seed=1):
         yield adopted(z, names, families, judged(z, names, families, draws), draws)
 
 
-def write(found, path):
-    "One line for each run that counts."
-    with path.open("w", newline="", encoding="utf-8") as f:
-        writer = csv.writer(f, lineterminator="\n")
-        writer.writerow(["task", "setting", "rate", "end_of_ladder", "seed", "score"])
-        for task, rows in found.items():
-            for row, scores in rows.items():
-                rate, _, end = chosen(scores)
-                writer.writerows([str(task), row, rate, end, seed, task.sign * scores[rate, seed]] for seed in SEEDS)
+def runs_that_count(found):
+    "A line for each of the runs that the decision is made from."
+    for task, rows in found.items():
+        for row, scores in rows.items():
+            rate, _, end = chosen(scores)
+            yield from ({"task": str(task), "family": task.family, "setting": row, "rate": rate, "end_of_ladder": end,
+                         "seed": seed, "score": task.sign * scores[rate, seed], "sign": task.sign} for seed in SEEDS)
+
+
+def write(found, lines, name, path):
+    "The runs that count, and beside them the decision: what is said of each setting, and which one is adopted."
+    runs = list(runs_that_count(found))
+    write_csv(path, list(runs[0]), runs)
+    decision = [{**line, "adopted": line["setting"] == name} for line in lines]
+    write_csv(path.with_stem(f"{path.stem}_decision"), list(decision[-1]), decision)
 
 
 def main(argv=None):
@@ -228,8 +234,9 @@ def main(argv=None):
     print(Table(lines))
     print(Table([{"task": str(task), **dict(zip(names, np.round(block.mean(1), 2), strict=True))}
                  for task, block in zip(tasks, z, strict=True)]))
-    print("adopted:", adopted(z, names, families, lines))
-    write(found, given.out)
+    name = adopted(z, names, families, lines)
+    print("adopted:", name)
+    write(found, lines, name, given.out)
 
 
 if __name__ == "__main__":

@@ -148,6 +148,21 @@ def test_the_simplest_of_the_good_settings_is_adopted(settings_study):
     assert 0 < by_name["norm"]["low"] < by_name["norm"]["difference"] < by_name["norm"]["high"]
 
 
+def test_the_decision_is_written_beside_the_runs_that_count(settings_study):
+    from hot_nbdev.results import read_rows
+    bench, table, folder = settings_study
+    invented(folder, table, ["norm"], bench)
+    lines, name = decide(bench, table, folder)
+    found, _ = bench.read({"defaults-volumes": table}, folder)
+    bench.write(found, lines, name, folder / "kept.csv")
+    runs, said = read_rows(folder / "kept.csv"), read_rows(folder / "kept_decision.csv")
+    assert len(runs) == 6 * 10 * 5 and {(r["rate"], r["end_of_ladder"]) for r in runs} == {("0.001", "False")}
+    assert [r["setting"] for r in said] == list(table.rows)
+    assert [r["setting"] for r in said if r["adopted"] == "True"] == ["norm"]
+    own = [float(r["score"]) for r in runs if r["task"] == "volumes, Organ" and r["setting"] == "norm"]
+    assert min(own) > 0.84 and said[0]["difference"] == "" and float(said[4]["difference"]) > 0
+
+
 def test_without_a_winner_nothing_changes(settings_study):
     bench, table, folder = settings_study
     invented(folder, table, [], bench)

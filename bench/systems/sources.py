@@ -1,8 +1,8 @@
 """The data of the systems, each with its sha256; what is not there raises Absent with the way to get it.
 
-Text: the standard library's own modules of the Python that runs, and the Markdown of the book as it was at one commit. Series and
-volumes: official files in the folder HOT_DATA. Waves: files that the packages aeon and sktime ship. Tables:
-those of scikit-learn. Nothing is downloaded.
+Text: the standard library's own modules of the Python that runs, and the Markdown of the book as it was at one
+commit. Series and volumes: official files in the folder HOT_DATA. Waves: files that the packages aeon and sktime
+ship. Tables: those of scikit-learn. Nothing is downloaded.
 """
 import hashlib
 import importlib.util
@@ -19,7 +19,7 @@ import torch
 from hot_nbdev.files import data_folder
 
 CHECKOUT = Path(__file__).parents[2]
-EDITION = "1b9d3c2f6ffcc5c68687f302b5205fb0dd6a15fd"    # of the book, which goes on; its rows would be outdated each time
+EDITION = "1b9d3c2f6ffcc5c68687f302b5205fb0dd6a15fd"    # of the book, since each new sentence would outdate all rows
 # modules of the standard library, in this order; each is one file, Lib/<name>.py, from Python 3.10 on
 CODE = """typing inspect argparse subprocess optparse tarfile mailbox doctest pydoc difflib ast statistics
     fractions random pickle pickletools logging/__init__ unittest/mock asyncio/base_events http/client configparser
