@@ -67,22 +67,27 @@ def told(kind, settings):
     return json.dumps({k: v for k, v in numbers.items() if k not in ("rate", "seed")}, sort_keys=True)
 
 
-def read(tables, folder):
-    "task -> row -> (rate, seed) -> score, more being better; and the tables whose command does not exist."
-    found, absent, known = {}, [], {}
-    for task, row, settings in cells(tables):
-        kind = tables[task.table].command
-        if kind not in JOBS:
-            absent.append(task.table)
-            continue
-        found.setdefault(task, {})[row] = {}
-        known[kind, told(kind, settings)] = task, row
+def made(tables, folder):
+    "Task, row, (rate, seed) and line of results, for all runs that the tables ask for and that are there."
+    known = {(kind, told(kind, settings)): (task, row) for task, row, settings in cells(tables)
+             if (kind := tables[task.table].command) in JOBS}
     for kind in {kind for kind, _ in known}:
         for line in read_rows(folder / f"{kind}.csv"):
             settings = json.loads(line["settings"])
             if (place := known.get((kind, told(kind, settings)))) is not None:
-                task, row = place
-                found[task][row][settings["rate"], settings["seed"]] = task.sign * float(line[task.column] or "nan")
+                yield *place, (settings["rate"], settings["seed"]), line
+
+
+def read(tables, folder):
+    "task -> row -> (rate, seed) -> score, more being better; and the tables whose command does not exist."
+    found, absent = {}, []
+    for task, row, _ in cells(tables):
+        if tables[task.table].command in JOBS:
+            found.setdefault(task, {})[row] = {}
+        else:
+            absent.append(task.table)
+    for task, row, place, line in made(tables, folder):
+        found[task][row][place] = task.sign * float(line[task.column] or "nan")
     by_name = {str(task): rows for task, rows in found.items()}
     for line in read_rows(folder / "lost.csv"):
         by_name[line["task"]][line["setting"]][float(line["rate"]), int(line["seed"])] = float("nan")
@@ -190,18 +195,22 @@ def simulated(gap, share, studies, names, families, draws=600, seed=1):
         yield adopted(z, names, families, judged(z, names, families, draws), draws)
 
 
-def runs_that_count(found):
-    "A line for each of the runs that the decision is made from."
+def runs_that_count(found, lines):
+    "A line for each of the runs that the decision is made from; `lines`: (task, row, place) -> line of results."
     for task, rows in found.items():
         for row, scores in rows.items():
             rate, _, end = chosen(scores)
-            yield from ({"task": str(task), "family": task.family, "setting": row, "rate": rate, "end_of_ladder": end,
-                         "seed": seed, "score": task.sign * scores[rate, seed], "sign": task.sign} for seed in SEEDS)
+            for seed in SEEDS:
+                line = lines.get((task, row, (rate, seed)), {})
+                yield {"task": str(task), "family": task.family, "setting": row, "rate": rate, "end_of_ladder": end,
+                       "seed": seed, "score": task.sign * scores[rate, seed], "sign": task.sign,
+                       **{key: line.get(key, "") for key in ("commit", "code", "modules")}}
 
 
-def write(found, lines, name, path):
+def write(tables, folder, lines, name, path):
     "The runs that count, and beside them the decision: what is said of each setting, and which one is adopted."
-    runs = list(runs_that_count(found))
+    by_place = {(task, row, place): line for task, row, place, line in made(tables, folder)}
+    runs = list(runs_that_count(read(tables, folder)[0], by_place))
     write_csv(path, list(runs[0]), runs)
     decision = [{**line, "adopted": line["setting"] == name} for line in lines]
     write_csv(path.with_stem(f"{path.stem}_decision"), list(decision[-1]), decision)
@@ -236,7 +245,7 @@ def main(argv=None):
                  for task, block in zip(tasks, z, strict=True)]))
     name = adopted(z, names, families, lines)
     print("adopted:", name)
-    write(found, lines, name, given.out)
+    write(read_tables(), given.rows, lines, name, given.out)
 
 
 if __name__ == "__main__":

@@ -153,8 +153,7 @@ def test_the_decision_is_written_beside_the_runs_that_count(settings_study):
     bench, table, folder = settings_study
     invented(folder, table, ["norm"], bench)
     lines, name = decide(bench, table, folder)
-    found, _ = bench.read({"defaults-volumes": table}, folder)
-    bench.write(found, lines, name, folder / "kept.csv")
+    bench.write({"defaults-volumes": table}, folder, lines, name, folder / "kept.csv")
     runs, said = read_rows(folder / "kept.csv"), read_rows(folder / "kept_decision.csv")
     assert len(runs) == 6 * 10 * 5 and {(r["rate"], r["end_of_ladder"]) for r in runs} == {("0.001", "False")}
     assert [r["setting"] for r in said] == list(table.rows)
