@@ -185,6 +185,14 @@ def adopted(z, names, families, lines, draws=DRAWS):
     return names[next(a for a in passing if a == best or p[a] >= LEVEL)]
 
 
+def behind(z, names, families, name, draws=DRAWS):
+    "How far each other setting is behind this one, and the p of that by the same test, adjusted over all of them."
+    w, at = weights(families), names.index(name)
+    others = [a for a in range(len(names)) if a != at]
+    adjusted = holm(np.array([flip_test(z[:, at] - z[:, a], w, draws) for a in others]))
+    return {names[a]: (w @ (z[:, at] - z[:, a]).mean(1), p) for a, p in zip(others, adjusted, strict=True)}
+
+
 def simulated(gap, share, studies, names, families, draws=600, seed=1):
     "What is adopted in studies of noise, where the fifth setting is better, by `gap` deviations, on some tasks."
     g = np.random.default_rng(seed)
@@ -207,12 +215,14 @@ def runs_that_count(found, lines):
                        **{key: line.get(key, "") for key in ("commit", "code", "modules")}}
 
 
-def write(tables, folder, lines, name, path):
+def write(tables, folder, lines, name, gaps, path):
     "The runs that count, and beside them the decision: what is said of each setting, and which one is adopted."
     by_place = {(task, row, place): line for task, row, place, line in made(tables, folder)}
     runs = list(runs_that_count(read(tables, folder)[0], by_place))
     write_csv(path, list(runs[0]), runs)
-    decision = [{**line, "adopted": line["setting"] == name} for line in lines]
+    decision = [{**line, "adopted": line["setting"] == name,
+                 **dict(zip(("behind adopted", "p behind (Holm)"), gaps.get(line["setting"], ("", "")), strict=True))}
+                for line in lines]
     write_csv(path.with_stem(f"{path.stem}_decision"), list(decision[-1]), decision)
 
 
@@ -245,7 +255,7 @@ def main(argv=None):
                  for task, block in zip(tasks, z, strict=True)]))
     name = adopted(z, names, families, lines)
     print("adopted:", name)
-    write(read_tables(), given.rows, lines, name, given.out)
+    write(read_tables(), given.rows, lines, name, behind(z, names, families, name), given.out)
 
 
 if __name__ == "__main__":

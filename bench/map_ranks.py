@@ -3,8 +3,9 @@
     HOT_DATA=/path/to/files python bench/map_ranks.py           two minutes on one core
     HOT_DATA=/path/to/files python bench/map_ranks.py --quick   one epoch; nothing is written
 
-One model for each kind of attention, all else equal: product and sum with the pooling that is the default
-here, the mean; both as the second paper has them, with pooling by the sum (hot2, hot2-sum); full attention.
+One model for each kind of attention, all else equal: product and sum with pooling by the mean; both as the
+text of the second paper has them, with pooling by the sum (hot2, hot2-sum); full attention. None has a norm on
+queries and keys.
 Before the first update and after every 40 of them, the maps of the same 8 windows of the validation part,
 spread over all of it, give one row for each block and mode and one for each joint map (`map_rows`): stable
 rank, the bound of equation 12 for the sum, distance from rank one; each is the mean over heads and windows.
@@ -34,10 +35,11 @@ from hot_nbdev.training import TrainConfig, fit
 RESULTS = Path(__file__).parents[1] / "results"
 EVERY, WINDOWS, LOOKBACK = 40, 8, 96
 # name here -> name of the attention, its options, how its maps are combined, its modes
-KINDS = {"product": ("product", {}, "product", ["time", "series"]),
-         "sum": ("sum", {}, "sum", ["time", "series"]),
-         "hot2": ("hot2", {}, "product", ["time", "series"]),
-         "hot2-sum": ("hot2", {"combine": "sum"}, "sum", ["time", "series"]),
+BARE = {"qk_norm": False}
+KINDS = {"product": ("product", BARE, "product", ["time", "series"]),
+         "sum": ("sum", BARE, "sum", ["time", "series"]),
+         "hot2": ("hot2", BARE, "product", ["time", "series"]),
+         "hot2-sum": ("hot2", {**BARE, "combine": "sum"}, "sum", ["time", "series"]),
          "full": ("full", {}, "product", [])}
 
 

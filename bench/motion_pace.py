@@ -20,10 +20,11 @@ from hot_nbdev.motion import MotionJob
 from hot_nbdev.results import processor, write_csv
 
 NORM = {"attention_options": {"qk_norm": True}}
+DRAWN = {"attention_options": {"qk_norm": True, "qk_gain": 1.0}}     # as the study was written, whatever the default is
 MODELS = {
-    "product": NORM,
-    "product, no norm": {},
-    "sum": {"attention": "sum", **NORM},
+    "product": DRAWN,
+    "product, no norm": {"attention_options": {"qk_norm": False}},
+    "sum": {"attention": "sum", **DRAWN},
     "full": {"attention": "full", **NORM},
     "axial": {"attention": "axial", **NORM},
     "axial + token": {"attention": "axial-token", **NORM},

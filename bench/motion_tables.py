@@ -108,8 +108,6 @@ def row_of(case, model, epochs):
     own = {
         k: v for k, v in motion_pace.settings(model, case.size, case.move).items() if k not in ("data", "size", "move")
     }
-    if model == "product, no norm":
-        own["attention_options"] = {"qk_norm": False}  # whatever the default becomes
     return {**own, "epochs": epochs[case.pace, case.move, model]}
 
 

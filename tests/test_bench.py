@@ -69,7 +69,7 @@ def test_rivals_of_ndlinear_agree_and_are_timed(load, args, training):
 
 def test_attention_is_timed(load, args):
     bench = load("attention")
-    rows = list(bench.measure(1, (3, 2), 8, False, args))
+    rows = list(bench.measure(1, (3, 2), 16, False, args))
     assert {len(row) for row in rows} == {len(bench.HEAD)} and rows[0][4:6] == ["floor", "1.00"]
     bench.write(args, bench.HEAD, rows)
     assert len(args.out.read_text().splitlines()) == len(rows) + 1
@@ -153,13 +153,19 @@ def test_the_decision_is_written_beside_the_runs_that_count(settings_study):
     bench, table, folder = settings_study
     invented(folder, table, ["norm"], bench)
     lines, name = decide(bench, table, folder)
-    bench.write({"defaults-volumes": table}, folder, lines, name, folder / "kept.csv")
+    names, z = list(table.rows), bench.standardized(bench.read({"defaults-volumes": table}, folder)[0])
+    gaps = bench.behind(z, names, [task.family for task in bench.read({"defaults-volumes": table}, folder)[0]], name)
+    bench.write({"defaults-volumes": table}, folder, lines, name, gaps, folder / "kept.csv")
     runs, said = read_rows(folder / "kept.csv"), read_rows(folder / "kept_decision.csv")
     assert len(runs) == 6 * 10 * 5 and {(r["rate"], r["end_of_ladder"]) for r in runs} == {("0.001", "False")}
     assert [r["setting"] for r in said] == list(table.rows)
     assert [r["setting"] for r in said if r["adopted"] == "True"] == ["norm"]
     own = [float(r["score"]) for r in runs if r["task"] == "volumes, Organ" and r["setting"] == "norm"]
     assert min(own) > 0.84 and said[0]["difference"] == "" and float(said[4]["difference"]) > 0
+    behind = {r["setting"]: r["behind adopted"] for r in said}
+    assert behind.pop("norm") == "" and min(map(float, behind.values())) > 0
+    assert float(behind["mean"]) == pytest.approx(float(said[4]["difference"]))
+    assert max(float(r["p behind (Holm)"]) for r in said if r["setting"] != "norm") < 0.05
 
 
 def test_without_a_winner_nothing_changes(settings_study):
