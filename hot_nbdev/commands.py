@@ -201,7 +201,7 @@ data: indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy file with --la
 
 def hot_motion(argv: Sequence[str] | None = None) -> None:
     "Train a model that follows a moving field, or aligns tables, and add a row to results/motion.csv."
-    _command("motion", hot_motion.__doc__, """  hot_motion --data white --size 16 16 --attention-options qk_norm=true --epochs 10
+    _command("motion", hot_motion.__doc__, """  hot_motion --data white --size 16 16 --epochs 10
   hot_motion --data white --move align --size 16 16 --stem linear --epochs 10
   hot_motion --data sentinel2 --reach 8 8 --model unet
 

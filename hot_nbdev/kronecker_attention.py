@@ -78,9 +78,9 @@ class _KroneckerWeights(AttentionLayer):
         project: str = "before",         # is the bias of queries and keys added 'before' or 'after' pooling?
         shared: bool = True,             # the same W_Q, W_K for all modes, or its own for each?
         causal: Sequence[int] = (),      # modes along which nothing may look ahead; what is later must be finite
-        qk_norm: bool = False,           # LayerNorm on pooled queries and keys, per head?
+        qk_norm: bool = True,            # LayerNorm on pooled queries and keys, per head?
         temperature: bool = False,       # does each mode learn a factor of its scores? it starts at 1
-        qk_gain: float = 1.0,            # initial matrices of queries and keys are drawn as usual, times this
+        qk_gain: float | None = None,    # initial matrices of queries and keys are drawn as usual, times this; default: 4 with qk_norm, else 1
         qk_act: str | None = None,       # 'relu', 'gelu' or 'silu' on pooled queries and keys, before the norm
         kernel: Callable | None = None,  # feature function; default: softmax
         rotary: Callable | None = None,  # rotary(t, mode) on pooled queries and keys
@@ -91,11 +91,12 @@ class _KroneckerWeights(AttentionLayer):
     ):
         super().__init__()
         self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout)
-        _check_choices(type(self).__name__, combine, pool, project, bias, qk_gain, qk_act)
+        qk_gain = (4.0 if qk_norm else 1.0) if qk_gain is None else qk_gain
         self.dim, self.heads, self.order, self.combine, self.pool = dim, heads, order, combine, pool
         self.project, self.shared, self.qk_norm, self.dropout, self.bias = project, shared, qk_norm, dropout, bias
         self.kernel, self.rotary, new = as_features(kernel), rotary, dict(device=device, dtype=dtype)
         self.temperature, self.qk_gain, self.qk_act = temperature, qk_gain, qk_act
+        _check_choices(self)
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
         self.to_q, self.to_k, self.to_v, self.to_out = square_layers(4, dim, bias, **new)
         if not shared:
@@ -105,18 +106,22 @@ class _KroneckerWeights(AttentionLayer):
         set_by_mode(self, by_mode, **new)
 
 # %% ../nbs/kronecker_attention_library.ipynb #76c8a153
-def _check_choices(name: str, combine: str, pool: str, project: str, bias: bool, gain: float, act: str | None) -> None:
-    "Raise unless these settings are known, and make a difference."
-    for what, value, known in (("combine", combine, ("product", "sum")), ("pool", pool, tuple(POOLINGS)),
-                               ("project", project, ("before", "after")), ("qk_act", act, (None, *ACTIVATIONS))):
-        if value not in known:
-            raise ValueError(f"{name}: {what} is {value!r}; choose one of {known}")
+def _check_choices(layer: "_KroneckerWeights") -> None:
+    "Raise unless the settings of a layer are known, and make a difference."
+    name, gain = type(layer).__name__, layer.qk_gain
+    for what, known in (("combine", ("product", "sum")), ("pool", tuple(POOLINGS)), ("project", ("before", "after")),
+                        ("qk_act", (None, *ACTIVATIONS))):
+        if getattr(layer, what) not in known:
+            raise ValueError(f"{name}: {what} is {getattr(layer, what)!r}; choose one of {known}")
     if isinstance(gain, bool) or not isinstance(gain, int | float) or not 0 < gain < float("inf"):
         raise ValueError(f"{name}: qk_gain is {gain!r}, but must be a number above 0; 1 leaves the weights as they are drawn")
-    if project == "after" and (pool == "mean" or not bias):
-        what = "pool='mean'" if pool == "mean" else "bias=False"
+    if layer.project == "after" and (layer.pool == "mean" or not layer.bias):
+        what = "pool='mean'" if layer.pool == "mean" else "bias=False"
         raise ValueError(f"{name}: with {what}, project='after' is the same function as project='before', since the "
                          "two differ by what is left of a bias; leave project out")
+    if layer.qk_norm and layer.dim == layer.heads:
+        raise ValueError(f"{name}: a head has one feature, of which a LayerNorm leaves nothing, so all its maps would be "
+                         "uniform; use fewer heads, or qk_norm=False")
 
 # %% ../nbs/kronecker_attention_library.ipynb #a7aeb2de
 def pooled_queries_keys(
@@ -271,15 +276,16 @@ class KroneckerAttention(_KroneckerWeights):
     joint, no_context = _kronecker_joint, None
 
     @classmethod
-    def hot1(cls, dim, heads=8, order=None, *, pool="sum", **options):
+    def hot1(cls, dim, heads=8, order=None, *, pool="sum", qk_norm=False, qk_gain=1.0, **options):
         "The attention of HOT v1: project, then pool by the sum; one W_Q and W_K for all modes."
-        return cls(dim, heads, order, pool=pool, project="before", shared=True, **options)
+        return cls(dim, heads, order, pool=pool, project="before", shared=True, qk_norm=qk_norm, qk_gain=qk_gain, **options)
 
     @classmethod
-    def hot2(cls, dim, heads=8, order=None, combine="product", *, pool="sum", project=None, **options):
-        "The attention of HOT v2: pool by the sum, then project; its own W_Q and W_K for each mode."
-        project = project or ("after" if pool != "mean" and options.get("bias", True) else "before")
-        return cls(dim, heads, order, combine=combine, pool=pool, project=project, shared=False, **options)
+    def hot2(cls, dim, heads=8, order=None, combine="product", *, pool="sum", project=None, qk_norm=True, qk_gain=1.0, **options):
+        "The attention of HOT v2, its own W_Q and W_K for each mode: as in its code, or with qk_norm=False as in its text."
+        project = project or ("after" if not qk_norm and pool != "mean" and options.get("bias", True) else "before")
+        return cls(dim, heads, order, combine=combine, pool=pool, project=project, shared=False, qk_norm=qk_norm,
+                   qk_gain=qk_gain, **options)
 
     def run(self, x: Tensor, mask: Tensor | None, return_maps: bool, *other) -> tuple:
         dropping, (c, mask, taking) = self.training and self.dropout > 0, both_sides(x, mask, *other)

@@ -231,6 +231,7 @@ class Linear(Case):
 
 
 K, plus, short = KroneckerAttention, SquarePlus(), OneFeature()
+bare = partial(K, qk_norm=False)        # half of the cases have the norm, which is the default
 Axial, Divided, Multi = AxialAttention, DividedAttention, MultiscaleAttention
 ATTENTION = [
     Attention("full", partial(FullAttention, order=2), 2, slow_full),
@@ -243,29 +244,29 @@ ATTENTION = [
     Attention("hot1", partial(K.hot1, order=3), 3, slow_kronecker, True),
     Attention("hot1 kernel", partial(K.hot1, order=2, kernel=plus), 2, slow_kronecker),
     Attention("hot2 product", partial(K.hot2, order=2), 2, slow_kronecker),
-    Attention("hot2 sum", partial(K.hot2, order=2, combine="sum"), 2, slow_kronecker, True),
-    Attention("rsqrt after, shared", partial(K, order=2, pool="rsqrt", project="after"), 2,
+    Attention("hot2 sum", partial(K.hot2, order=2, combine="sum", qk_norm=False), 2, slow_kronecker, True),
+    Attention("rsqrt after, shared", partial(bare, order=2, pool="rsqrt", project="after"), 2,
               slow_kronecker, True),
-    Attention("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False, qk_norm=True), 2,
+    Attention("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False), 2,
               slow_kronecker),
-    Attention("rotary, no bias", partial(K, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
+    Attention("rotary, no bias", partial(bare, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
     Attention("causal product", partial(K, order=3, causal=(0,)), 3, slow_kronecker),
-    Attention("causal sum", partial(K, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),
-    Attention("two causal modes", partial(K.hot2, order=3, causal=(0, 2)), 3, slow_kronecker),
-    Attention("short kernel", partial(K, order=2, kernel=short), 2, slow_kronecker),
+    Attention("causal sum", partial(bare, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),
+    Attention("two causal modes", partial(K.hot2, order=3, causal=(0, 2), qk_norm=False), 3, slow_kronecker),
+    Attention("short kernel", partial(bare, order=2, kernel=short), 2, slow_kronecker),
     Attention("short kernel, causal sum", partial(K, order=2, kernel=short, causal=(0,), combine="sum"), 2,
               slow_kronecker, True),
-    Attention("causal kernel", partial(K, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2,
+    Attention("causal kernel", partial(bare, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2,
               slow_kronecker, True),
     Attention("one mode", partial(K, order=1, causal=(0,)), 1, slow_kronecker),
-    Attention("near product", partial(K, order=3, by_mode={
+    Attention("near product", partial(bare, order=3, by_mode={
         0: dict(window=1, bias="alibi"), -1: dict(window=1, dilation=2, bias="learned", reach=1)}), 3, slow_kronecker),
     Attention("near causal sum", partial(K, order=2, causal=(0,), combine="sum", rotary=turn, by_mode={
         0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}), 2, slow_kronecker),
-    Attention("near hot2, two causal modes", partial(K.hot2, order=3, causal=(0, 2), qk_norm=True, by_mode={
+    Attention("near hot2, two causal modes", partial(K.hot2, order=3, causal=(0, 2), by_mode={
         0: dict(window=0), 1: dict(bias="learned", reach=1), 2: dict(window=1, dilation=2, bias="alibi")}), 3,
               slow_kronecker, True),
-    Attention("near causal kernel", partial(K, order=2, causal=(1,), kernel=plus, pool="rsqrt", by_mode={
+    Attention("near causal kernel", partial(bare, order=2, causal=(1,), kernel=plus, pool="rsqrt", by_mode={
         0: dict(bias="learned", reach=1), 1: dict(window=1, bias="alibi")}), 2, slow_kronecker),
     Attention("near short kernel", partial(K, order=3, kernel=short, by_mode={0: dict(window=1)}), 3, slow_kronecker,
               True),
@@ -307,16 +308,16 @@ GRIDS = [
     Grids("other grid, full-linear causal", partial(FullAttention, order=3, kernel=plus, causal=(1,)), 3, slow_full,
           True, same=(1,)),
     Grids("other grid, product", partial(K, order=2), 2, slow_kronecker),
-    Grids("other grid, hot2 product", partial(K.hot2, order=3, rotary=turn), 3, slow_kronecker, True),
+    Grids("other grid, hot2 product", partial(K.hot2, order=3, rotary=turn, qk_norm=False), 3, slow_kronecker, True),
     Grids("other grid, rsqrt, temperature", partial(K, order=2, pool="rsqrt", temperature=True, qk_act="silu"), 2,
           slow_kronecker, True),
-    Grids("other grid, causal", partial(K, order=3, causal=(0,), temperature=True, pool="sum"), 3, slow_kronecker,
+    Grids("other grid, causal", partial(bare, order=3, causal=(0,), temperature=True, pool="sum"), 3, slow_kronecker,
           same=(0,)),
-    Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False, qk_norm=True), 3,
+    Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False), 3,
           slow_kronecker, True, same=(0, 2)),
-    Grids("other grid, sum", partial(K, order=2, combine="sum"), 2, slow_kronecker, same=(0, 1)),
+    Grids("other grid, sum", partial(bare, order=2, combine="sum"), 2, slow_kronecker, same=(0, 1)),
     Grids("other grid, sum of one", partial(K, order=1, combine="sum", bias=False), 1, slow_kronecker, True),
-    Grids("other grid, kernel", partial(K, order=2, kernel=plus), 2, slow_kronecker, True),
+    Grids("other grid, kernel", partial(bare, order=2, kernel=plus), 2, slow_kronecker, True),
     Grids("other grid, short kernel", partial(K.hot1, order=2, kernel=short), 2, slow_kronecker),
     Grids("other grid, short kernel, sum", partial(K, order=2, kernel=short, combine="sum", causal=(0,)), 2,
           slow_kronecker, True, same=(0, 1)),

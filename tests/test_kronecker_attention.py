@@ -53,7 +53,7 @@ def test_four_modes_and_half_precision_keep_every_valid_row():
 def test_the_share_is_that_of_the_definition(combine):
     "In float32, with maps so sharp that the share decides some rows, against the slow loop with this share."
     torch.manual_seed(1)
-    layer = KroneckerAttention(DIM, HEADS, 2, combine=combine, pool="sum")
+    layer = KroneckerAttention(DIM, HEADS, 2, combine=combine, pool="sum", qk_norm=False)
     x, mask = 6 * torch.randn(5, 5, DIM), random_mask(5, 5)
     found = layer.dense_map(x, mask)
     layer.double()
@@ -183,7 +183,11 @@ def test_a_map_without_any_weight_gives_zero():
 def test_presets_are_those_of_the_two_papers():
     one, two = KroneckerAttention.hot1(DIM, HEADS, 2), KroneckerAttention.hot2(DIM, HEADS, 2, "sum")
     assert (one.combine, one.pool, one.project, one.shared) == ("product", "sum", "before", True)
-    assert (two.combine, two.pool, two.project, two.shared) == ("sum", "sum", "after", False)
+    assert (two.combine, two.pool, two.project, two.shared) == ("sum", "sum", "before", False)
+    assert (one.qk_norm, one.qk_gain, two.qk_norm, two.qk_gain) == (False, 1.0, True, 1.0)
+    text = KroneckerAttention.hot2(DIM, HEADS, 2, qk_norm=False)     # the paper's text, where its code has a norm
+    assert (text.pool, text.project, text.shared, text.qk_gain) == ("sum", "after", False, 1.0)
+    assert KroneckerAttention.hot2(DIM, HEADS, 2, qk_norm=False, pool="mean").project == "before"
 
 
 def with_settings(sizes, seed=0, **options):
@@ -224,19 +228,23 @@ def test_a_nonlinearity_tells_poolings_apart_in_spite_of_the_norm():
 
 
 def test_parameters_are_made_only_where_a_setting_is_on():
-    plain = set(KroneckerAttention(DIM, HEADS, 3).state_dict())
+    plain = set(KroneckerAttention(DIM, HEADS, 3, qk_norm=False).state_dict())
+    norms = {f"norm_{name}.{what}" for name in "qk" for what in ("weight", "bias")}
+    assert set(KroneckerAttention(DIM, HEADS, 3).state_dict()) == plain | norms
     assert plain == {f"{name}.{what}" for name in ("to_q", "to_k", "to_v", "to_out") for what in ("weight", "bias")}
     for more in (dict(qk_gain=2.0), dict(qk_act="gelu")):
-        assert set(KroneckerAttention(DIM, HEADS, 3, **more).state_dict()) == plain
-    warm = KroneckerAttention(DIM, HEADS, 3, temperature=True)
+        assert set(KroneckerAttention(DIM, HEADS, 3, qk_norm=False, **more).state_dict()) == plain
+    warm = KroneckerAttention(DIM, HEADS, 3, qk_norm=False, temperature=True)
     assert set(warm.state_dict()) - plain == {"logit_scale"} and warm.logit_scale.shape == (3,)
-    assert warm.cost((2, 2, 2)).parameters == KroneckerAttention(DIM, HEADS, 3).cost((2, 2, 2)).parameters + 3
+    bare = KroneckerAttention(DIM, HEADS, 3, qk_norm=False)
+    assert warm.cost((2, 2, 2)).parameters == bare.cost((2, 2, 2)).parameters + 3
 
 
 @pytest.mark.parametrize("options", [{}, dict(shared=False), dict(qk_norm=True), dict(bias=False)], ids=str)
 def test_settings_that_are_off_change_no_bit_and_draw_no_number(options):
     "The weights are those that linear layers of the same sequence get, and an added temperature starts with no effect."
     torch.manual_seed(3)
+    options = {"qk_norm": False, "qk_gain": 1, **options}
     layer, after = KroneckerAttention(DIM, HEADS, 2, **options), torch.rand(1)
     torch.manual_seed(3)
     drawn = [torch.nn.Linear(DIM, DIM, options.get("bias", True)).weight for _ in range(4)]
@@ -255,11 +263,28 @@ def test_settings_that_are_off_change_no_bit_and_draw_no_number(options):
 def test_the_gain_multiplies_matrices_of_queries_and_keys_alone():
     for shared in (True, False):
         torch.manual_seed(0)
-        one = KroneckerAttention(DIM, HEADS, 2, shared=shared)
+        one = KroneckerAttention(DIM, HEADS, 2, shared=shared, qk_gain=1)
         torch.manual_seed(0)
         four = KroneckerAttention(DIM, HEADS, 2, shared=shared, qk_gain=4)
         for (name, p), q in zip(one.named_parameters(), four.parameters(), strict=True):
             assert torch.equal(q, 4 * p if name.startswith(("to_q", "to_k")) and p.ndim == 2 else p)
+
+
+def test_where_nothing_is_said_there_is_a_norm_and_with_it_a_gain():
+    "As the study of defaults decided; without the norm there is no gain."
+    norm, bare = KroneckerAttention(DIM, HEADS, 2), KroneckerAttention(DIM, HEADS, 2, qk_norm=False)
+    assert (norm.pool, norm.qk_norm, norm.qk_gain, bare.qk_norm, bare.qk_gain) == ("mean", True, 4.0, False, 1.0)
+    assert KroneckerAttention(DIM, HEADS, 2, qk_norm=False, qk_gain=2).qk_gain == 2
+    torch.manual_seed(0)
+    norm = KroneckerAttention(DIM, HEADS, 2)
+    torch.manual_seed(0)
+    assert torch.equal(norm.to_q.weight, 4 * KroneckerAttention(DIM, HEADS, 2, qk_norm=False).to_q.weight)
+
+
+def test_a_norm_of_one_feature_is_refused():
+    with pytest.raises(ValueError, match="KroneckerAttention: a head has one feature, .* or qk_norm=False"):
+        KroneckerAttention(4, 4, 2)
+    KroneckerAttention(4, 4, 2, qk_norm=False)
 
 
 def test_the_temperature_is_learned_and_does_not_decay():
@@ -293,10 +318,10 @@ def test_new_settings_compile_and_export_and_train_in_half_precision():
     assert "temperature=True, qk_gain=2.0, qk_act='gelu'" in repr(layer)
 
 
-def test_the_code_released_with_the_second_paper_is_a_preset_with_two_settings():
+def test_the_code_released_with_the_second_paper_is_a_preset():
     "Project, sum, LayerNorm: the same up to its epsilon, which a large input hides."
     torch.manual_seed(0)
-    layer = KroneckerAttention.hot2(DIM, HEADS, 2, qk_norm=True, project="before").double()
+    layer = KroneckerAttention.hot2(DIM, HEADS, 2).double()
     assert (layer.pool, layer.project, layer.shared, layer.qk_norm) == ("sum", "before", False, True)
     x = 100 * torch.randn(3, 4, DIM, dtype=F64)
     for m, S in enumerate(layer.maps(x)):

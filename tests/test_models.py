@@ -16,6 +16,7 @@ from torch.testing import assert_close
 
 from hot_nbdev.model_config import (
     CONFIGS,
+    FORMER_DEFAULTS,
     ClassifierConfig,
     ForecasterConfig,
     HOTConfig,
@@ -393,7 +394,9 @@ def test_old_rows_make_a_configuration_and_a_model(text):
     assert again == config and again.to_dict()["model"] == settings["model"]
     former = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}
     for key, value in settings.items():
-        if key != "model":
+        if key == "attention_options" and settings["attention"] in FORMER_DEFAULTS and "format" not in settings:
+            value = {"qk_norm": False, **value, **({"qk_gain": 1.0} if value.get("qk_norm") else {})}
+        if key not in ("model", "format"):
             assert json.loads(json.dumps(getattr(config, former.get(key, key)))) == value, key
     if settings["model"] == "resnet":
         pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
@@ -412,6 +415,38 @@ def test_former_names_of_options_are_read(attention, former, name, value):
     assert json.loads(json.dumps(config.attention_options)) == {name: value}
     with pytest.raises(ValueError, match=f"'{former}' is the former name of '{name}', and both are given"):
         ModelConfig.from_dict({**settings, "attention_options": {former: value, name: value}})
+
+
+@pytest.mark.parametrize("attention", sorted(FORMER_DEFAULTS))
+@pytest.mark.parametrize("options", [{}, {"pool": "mean"}, {"pool": "sum", "qk_norm": True}, {"bias": False}], ids=str)
+def test_a_model_of_format_1_has_the_defaults_of_its_time(attention, options, tmp_path):
+    "Queries and keys had no norm, and where they were given one, no gain."
+    torch.manual_seed(0)
+    own = {"qk_norm": False, **options, **({"qk_gain": 1.0} if "qk_norm" in options else {})}
+    model = make_model(ClassifierConfig(**SMALL, attention=attention, attention_options=own)).eval()
+    model.save(tmp_path)
+    path = tmp_path / "config.json"
+    saved = {**json.loads(path.read_text(encoding="utf-8")), "attention_options": options}
+    assert saved.pop("format") == 2
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    again, x = load_model(tmp_path).eval(), torch.randn(2, 8, 8, 1)
+    assert again.config == model.config and torch.equal(again(x), model(x))
+    assert make_model(ClassifierConfig(**SMALL, attention=attention, attention_options=options)).config != model.config
+
+
+@pytest.mark.parametrize("wrong", [3, 0, "2", None])
+def test_a_file_of_a_later_format_is_refused(wrong, tmp_path):
+    ClassifierConfig(**SMALL).save(tmp_path / "config.json")
+    saved = {**json.loads((tmp_path / "config.json").read_text(encoding="utf-8")), "format": wrong}
+    (tmp_path / "config.json").write_text(json.dumps(saved), encoding="utf-8")
+    with pytest.raises(ValueError, match="config.json: .*format is .* but this version knows 1 to 2"):
+        ModelConfig.load(tmp_path / "config.json")
+
+
+def test_settings_written_by_hand_have_the_defaults_of_today():
+    "They do not say which model they are of, or leave the options out."
+    for text in ({}, {"model": "encoder"}, {"attention": "sum", "attention_options": {}}):
+        assert "qk_norm" not in HOTConfig.from_dict(text).attention_options
 
 
 def test_the_product_keeps_its_pooling():
