@@ -7,7 +7,7 @@ How times are taken: bench/timing.py. The floor of a layer is its two D x D proj
 times are divided by that of the floor in the same round. The limit is the time that the layer's
 multiply-adds would take at the rate of a product of two 1024 x 1024 matrices, timed in every round as well:
 it cannot be reached. A backward pass is taken to cost two forward passes. Peak is over the bytes of the
-input.
+input. No layer has a norm on queries and keys; what it costs the product, bench/parts.py tells.
 
 The peer `axial-attention` is timed where it is installed: pip install "hot_nbdev[peers]".
 """
@@ -46,7 +46,8 @@ def rivals(sizes, dim):
     "What is timed: name, module, multiply-adds for one sample (None where no formula is at hand)."
     k, n = len(sizes), prod(sizes)
     layers = {
-        "product": KroneckerAttention(dim, HEADS, k), "sum": KroneckerAttention(dim, HEADS, k, combine="sum"),
+        "product": KroneckerAttention(dim, HEADS, k, qk_norm=False),
+        "sum": KroneckerAttention(dim, HEADS, k, combine="sum", qk_norm=False),
         "full": FullAttention(dim, HEADS, k), "axial": AxialAttention(dim, HEADS, k),
     }
     floor = nn.Sequential(nn.Linear(dim, dim), nn.Linear(dim, dim))

@@ -17,6 +17,7 @@ pass over all of them.
 import argparse
 import itertools
 import time
+from functools import partial
 from math import prod
 from pathlib import Path
 from statistics import median
@@ -35,7 +36,7 @@ DIM, HEADS, FRAME = 64, 8, (8, 8)
 CUBES = [(n,) * 3 for n in (7, 10, 14, 20, 28, 40, 64)]
 TABLES = sorted(itertools.product((21, 56, 150, 321, 862), (24, 48, 96)), key=prod)
 STREAMS = [(t, *FRAME) for t in (4, 8, 16, 32, 64, 128, 256)]
-LAYERS = {"product": KroneckerAttention, "full": FullAttention, "axial": AxialAttention}
+LAYERS = {"product": partial(KroneckerAttention, qk_norm=False), "full": FullAttention, "axial": AxialAttention}
 KEY = ["grid", "sizes", "layer", "pass", "dim", "heads", "dtype", "processor", "threads", "torch"]
 LEFT_OUT = "left out"
 

@@ -5,7 +5,8 @@
 
 The parts of a forward pass without a gradient: values and results are the two projections of the floor; the maps are
 made from pooled queries and keys; one copy brings the heads' values together, each mode is multiplied, and a second
-copy puts the heads side by side again. What the whole takes beyond their sum is the time between them.
+copy puts the heads side by side again. What the whole takes beyond their sum is the time between them. The layer whose
+parts these are has no norm on pooled queries and keys, as in bench/attention.py; the whole is timed with it too.
 """
 from math import prod
 
@@ -49,13 +50,14 @@ def parts(layer, x):
 def measure(batch, sizes, dim, args):
     "Rows of one shape."
     x = torch.randn(batch, *sizes, dim, device=args.device)
-    layer = KroneckerAttention(dim, HEADS, len(sizes)).to(args.device)
+    layer, normed = (KroneckerAttention(dim, HEADS, len(sizes), qk_norm=norm).to(args.device) for norm in (False, True))
     floor = nn.Sequential(nn.Linear(dim, dim), nn.Linear(dim, dim)).to(args.device)
     with torch.inference_mode():
         calls, y = parts(layer, x)
         torch.testing.assert_close(y, layer(x))
-        times = in_turns({"floor": lambda: floor(x), "whole": lambda: layer(x), **calls}, args)
-    for name in ("whole", *calls):
+        wholes = {"floor": lambda: floor(x), "whole": lambda: layer(x), "with norm": lambda: normed(x)}
+        times = in_turns({**wholes, **calls}, args)
+    for name in ("whole", "with norm", *calls):
         yield [batch, "x".join(map(str, sizes)), dim, name, *decimals(spread(over(times[name], times["floor"])))]
 
 
