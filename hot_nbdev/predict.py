@@ -24,6 +24,7 @@ from .config import Config, option, read_settings
 from .files import check_numbers, load_array
 from .models import load_model
 from .plot import draw_forecast, save_picture
+from .runs import progress_bar
 from .scenes import check_scene
 from .series import check_like, load_series
 from .storage import atomic_write
@@ -121,8 +122,7 @@ def _shown(steps: Sequence, unit: str):
     "The steps, with a bar on stderr where that is a terminal."
     if not sys.stderr.isatty() or importlib.util.find_spec("tqdm") is None:
         return steps
-    from tqdm import tqdm
-    return tqdm(steps, unit=unit, file=sys.stderr)
+    return progress_bar(steps, unit)
 
 
 # %% ../nbs/predict.ipynb #8c2f1d2z

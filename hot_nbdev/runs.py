@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['MARK', 'Checkpoints', 'best_weights', 'last_good', 'write_in_run', 'check_folder', 'content', 'fingerprint',
-           'differences', 'check_fingerprint', 'begin_folder', 'run_lock', 'RunState', 'Result', 'Log', 'write_log']
+           'differences', 'check_fingerprint', 'begin_folder', 'run_lock', 'RunState', 'Result', 'progress_bar', 'Bar',
+           'Log', 'write_log']
 
 # %% ../nbs/runs.ipynb #f7f9f1d4
 import hashlib
@@ -351,6 +352,41 @@ class Result:
         return len(self.history)
 
 # %% ../nbs/runs.ipynb #7828b492
+def progress_bar(steps: Sequence | None = None, unit: str = "update", total: int | None = None):
+    "A bar of tqdm on stderr, around steps or for a number of them."
+    from tqdm import tqdm
+    ncols, nrows = shutil.get_terminal_size()       # tqdm draws nothing on a terminal that does not know its size
+    return tqdm(steps, total=total, unit=unit, file=sys.stderr, ncols=ncols, nrows=nrows)
+
+
+class Bar:
+    "The updates of a run as a bar, or nothing."
+    def __init__(self, shown: bool = True):
+        self.shown, self.bar = shown, None
+
+    def expect(self, steps: int) -> None:   # before the first optimizer of a process is made, which takes a second
+        self.bar = progress_bar(total=steps) if self.shown else None
+
+    def begin(self, step: int) -> None:     # where an earlier process has come to
+        if self.bar is not None:
+            self.bar.initial = self.bar.n = self.bar.last_print_n = step
+            self.bar.unpause()
+            self.bar.refresh()
+
+    def count(self) -> None:        # after each update, of which nothing is read: a GPU is not waited for
+        if self.bar is not None:
+            self.bar.update()
+
+    def show(self, loss: float, rate: float) -> None:
+        if self.bar is not None:
+            self.bar.set_postfix(loss=f"{loss:.4g}", rate=f"{rate:.2g}", refresh=False)
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.leave = self.bar.n > 0     # an error before the first update stands alone
+            self.bar.close()
+
+# %% ../nbs/runs.ipynb #7828b493
 class Log:
     "What is said of a run: a bar on stderr, log.csv, TensorBoard, callbacks; nothing where it is not the main process."
     def __init__(
@@ -366,32 +402,22 @@ class Log:
         wrong = [c for c in self.callbacks if not callable(c)]
         if wrong:
             raise ValueError(f"fit: the callback {wrong[0]!r} is neither callable nor has a method `epoch`")
-        self.folder, self.main, self.tensorboard, self.bar, self.writer = Path(folder), main, tensorboard, None, None
-        self.progress = sys.stderr.isatty() if progress is None else progress
+        self.folder, self.main, self.tensorboard, self.writer = Path(folder), main, tensorboard, None
+        self.bar = Bar(main and (sys.stderr.isatty() if progress is None else progress))
 
-    def begin(self, step: int, steps: int) -> None:
-        if self.main and self.progress:
-            from tqdm import tqdm
-            self.bar = tqdm(total=steps, initial=step, unit="update", file=sys.stderr)
+    def begin(self, step: int) -> None:
+        self.bar.begin(step)
         if self.main and self.tensorboard:
             from torch.utils.tensorboard import SummaryWriter
             self.writer = SummaryWriter(self.folder / "tensorboard", purge_step=step or None)
-
-    def count(self) -> None:        # after each update, of which nothing is read: a GPU is not waited for
-        if self.bar is not None:
-            self.bar.update()
-
-    def show(self, loss: float, rate: float) -> None:
-        if self.bar is not None:
-            self.bar.set_postfix(loss=f"{loss:.4g}", rate=f"{rate:.2g}", refresh=False)
 
     def tell(self, epoch: dict) -> bool:    # does one of them want the run to end?
         return self.main and any([callback(dict(epoch)) is True for callback in self.callbacks])
 
     def close(self) -> None:
-        for thing in (self.bar, self.writer):
-            if thing is not None:
-                thing.close()
+        self.bar.close()
+        if self.writer is not None:
+            self.writer.close()
 
 # %% ../nbs/runs.ipynb #38c553ec
 def write_log(

@@ -256,7 +256,7 @@ def _look(run: Run) -> None:
         if not math.isfinite(loss) or not (math.isfinite(norm) or learner.config.precision == "fp16"):
             _diverged(run, f"the loss is {loss} and the norm of its gradient {norm}", run.state.step - len(rows) + i + 1)
     run.state.rows += rows
-    run.log.show(rows[-1][0], learner.optimizer.param_groups[0]["lr"])
+    run.log.bar.show(rows[-1][0], learner.optimizer.param_groups[0]["lr"])
 
 
 def _diverged(run: Run, what: str, step: int):
@@ -379,7 +379,7 @@ def train_epochs(
             pieces = take(part, batch, learner.accelerator, config.accumulate, augment)
             run.fresh.append(learner.update(factor, run.task, pieces))
             state.step += 1
-            run.log.count()
+            run.log.bar.count()
             if state.step % 50 == 0:
                 _look(run)
             if save_every and state.step % save_every == 0 and state.step % run.updates:
@@ -396,14 +396,16 @@ def _open(ends: ExitStack, folder: Path, model, keep: int, now: dict, resume: bo
     runs.begin_folder(folder, now, resume, overwrite, files)
 
 
+def _updates(train, config: TrainConfig) -> int:
+    "Updates of an epoch."
+    return len(train if isinstance(train, DataLoader) else batches(len(train), config.batch_size, drop_last=config.drop_last))
+
+
 def _prepare(ends: ExitStack, model, train, task, config, accelerator, optimizer, checkpoints, log) -> Run:
     "What the loop works with; in the end the model is as it was given, without what accelerate put around it."
     learner = Learner(model, config, accelerator, optimizer)
     ends.callback(lambda: accelerator.unwrap_model(learner.model, keep_fp32_wrapper=False))
-    ends.callback(log.close)
-    updates = len(train) if isinstance(train, DataLoader) else \
-        len(batches(len(train), config.batch_size, drop_last=config.drop_last))
-    return Run(learner, task, RunState(), checkpoints, log, updates)
+    return Run(learner, task, RunState(), checkpoints, log, _updates(train, config))
 
 # %% ../nbs/training_library.ipynb #f909fd48
 def fit(
@@ -433,12 +435,14 @@ def fit(
     a = accelerator or make_accelerator(config)
     with ExitStack() as ends:
         log = Log(folder, a.is_main_process, progress, tensorboard, callbacks)
+        ends.callback(log.close)
+        log.bar.expect(_updates(train, config) * config.epochs)
         now = lambda: runs.fingerprint(model, train, val, task, config, optimizer=optimizer, augment=augment, about=about)
         on_main(a, lambda: _open(ends, Path(folder), model, keep, now(), resume, overwrite, files))
         run = _prepare(ends, model, train, task, config, a, optimizer, Checkpoints(folder, keep), log)
         with devices.own_random(config.seed + a.process_index, a.device):
             _resume(run)
-            log.begin(run.state.step, run.updates * config.epochs)
+            log.begin(run.state.step)
             parts = [part.to(a.device) if preload and hasattr(part, "to") else part for part in (train, val)]
             train_epochs(run, *parts, augment, save_every)
         devices.set_model_tensors(run.learner.model, runs.best_weights(folder))

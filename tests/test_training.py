@@ -191,6 +191,32 @@ def test_the_bar_moves_with_each_update(tmp_path, monkeypatch):
     assert moved == 9 * [1]
 
 
+def test_the_bar_is_there_before_the_optimizer_and_goes_on_where_the_run_does(tmp_path, capsys):
+    "The first optimizer of a process takes a second to make; a bar that begins at 0 again would tell a wrong rate."
+    said = []
+    run(tmp_path / "whole", progress=True, optimizer=lambda *_: said.append(capsys.readouterr().err) or adamw(*_))
+    assert " 0/9 " in said[0]
+    with pytest.raises(Killed):
+        run(tmp_path / "parts", 4)
+    capsys.readouterr()
+    run(tmp_path / "parts", progress=True)
+    again = capsys.readouterr().err
+    assert " 9/9 " in again and " 3/9 " in again
+
+
+def test_a_terminal_that_does_not_know_its_width_has_a_bar(tmp_path):
+    "As one that a script or a container opens: 0 columns, in which a bar would be nothing."
+    pty = pytest.importorskip("pty", reason="needs terminals as Unix has them")
+    ours, its = pty.openpty()
+    words = "from hot_nbdev.runs import Bar; bar = Bar(); bar.expect(7); bar.begin(2); bar.count(); bar.close()"
+    subprocess.run([sys.executable, "-c", words], cwd=tmp_path, stderr=its, check=True,
+                   env={k: v for k, v in os.environ.items() if k != "COLUMNS"})
+    os.close(its)
+    said = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "| 3/7 [" in said
+
+
 def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
     torch.manual_seed(3)
     want = torch.rand(2)
