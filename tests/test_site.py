@@ -722,6 +722,15 @@ def test_long_formulas_break_at_relations_outside_of_brackets(tex, parts):
     assert mathml.text_of(made) == mathml.text_of(mathml.mathml(tex))
 
 
+@pytest.mark.parametrize("tex", [r"\bigl(x\bigr)^\top", r"\Bigl[x\Bigr]_i^2", r"\big\|x\big\|_F",
+                                 r"\bigl\lVert x\bigr\rVert^2"])
+def test_a_large_bracket_with_a_script_stands_in_a_row_of_its_own(tex):
+    "As the base of a script, Chromium draws it small and too low."
+    made = mathml.mathml(tex)
+    assert re.search(r"<(msup|msub|msubsup)><mrow><mo [^>]*minsize=[^<]*</mo></mrow>", made), made
+    assert not re.search(r"<(msup|msub|msubsup)><mo [^>]*minsize=", made), made
+
+
 def test_a_numbered_formula_and_one_that_is_wrong():
     assert mathml.block(r"a = b \tag{3.1}").endswith('</math><span class="book-number">(3.1)</span>')
     with pytest.raises(mathml.MathError, match=r"nosuch.* in \\nosuch"):

@@ -25,6 +25,7 @@ NUMBER = re.compile(r"\s*\\qquad\(((?:\d+\.)?\d+)\)\s*\Z")      # as crossref.py
 OPENING, CLOSING, RELATIONS = "([{⟨⌊⌈", ")]}⟩⌋⌉", "=≠≈≤≥<>∈∉⊂⊆→↦←⟼⟺∼∝≺⪰:"
 LONG, SHORT, SUM = 14, 5, 8  # characters of a formula that may be broken, before a relation, before a sign
 SCRIPTS = ("msup", "msub", "msubsup")
+SIZED = re.compile(r'(<(?:msup|msub|msubsup)>)(<mo [^>]*minsize=[^>]*>[^<]*</mo>)')     # the bracket of `\bigr)^2`
 ADDED, VARIANT = "+−⊕⊗∘", "\ufe00"
 
 
@@ -39,6 +40,7 @@ def mathml(tex: str, display: bool = False) -> str:
     except LatexError as error:
         reason = re.sub(r"\x1b\[[\d;]*m", "", str(error)).splitlines()
         raise MathError(f"{next(filter(None, reason), error)} in {tex.strip()}") from error
+    found = SIZED.sub(r"\1<mrow>\2</mrow>", found)         # by itself, Chromium draws it small and too low
     return re.sub(r"&(?!(?:lt|gt|amp|quot);)\w+;", lambda m: unescape(m[0]), found).replace(VARIANT, "")
 
 
@@ -96,7 +98,8 @@ def pieces(children: list) -> list[list]:
             child.set("form", "infix")      # with space before it, though it stands first
             found.append([])
         found[-1].append(child)
-        bracket = mark or (child[0].text or "" if len(child) and child.tag in SCRIPTS else "")    # `)^2` closes too
+        base = child[0].itertext() if len(child) and child.tag in SCRIPTS else ""       # `)^2` closes too
+        bracket = mark or "".join(base)
         depth += (bracket in OPENING) - (bracket in CLOSING) if bracket else 0
         if (mark == "," or child.tag == "mspace") and size >= (SHORT if depth == 0 else 22):
             found.append([])
