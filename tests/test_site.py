@@ -722,13 +722,19 @@ def test_long_formulas_break_at_relations_outside_of_brackets(tex, parts):
     assert mathml.text_of(made) == mathml.text_of(mathml.mathml(tex))
 
 
-@pytest.mark.parametrize("tex", [r"\bigl(x\bigr)^\top", r"\Bigl[x\Bigr]_i^2", r"\big\|x\big\|_F",
-                                 r"\bigl\lVert x\bigr\rVert^2"])
+@pytest.mark.parametrize("tex", [r"\Bigl[x\Bigr]_i^2", r"\Big\|x\Big\|_F", r"\biggl\lVert x\biggr\rVert^2"])
 def test_a_large_bracket_with_a_script_stands_in_a_row_of_its_own(tex):
     "As the base of a script, Chromium draws it small and too low."
     made = mathml.mathml(tex)
     assert re.search(r"<(msup|msub|msubsup)><mrow><mo [^>]*minsize=[^<]*</mo></mrow>", made), made
     assert not re.search(r"<(msup|msub|msubsup)><mo [^>]*minsize=", made), made
+
+
+@pytest.mark.parametrize("tex", [r"\bigl(x\bigr)^\top", r"\big\|x\big\|_F", r"\bigl\lVert x\bigr\rVert^2"])
+def test_a_bracket_a_little_larger_is_not_stretched(tex):
+    "Chromium would leave room around it for the largest one of the font."
+    made = mathml.mathml(tex)
+    assert made.count('stretchy="false" mathsize="1.2em"') == made.count("stretchy") == 2 and "minsize" not in made
 
 
 def test_a_numbered_formula_and_one_that_is_wrong():

@@ -25,7 +25,8 @@ NUMBER = re.compile(r"\s*\\qquad\(((?:\d+\.)?\d+)\)\s*\Z")      # as crossref.py
 OPENING, CLOSING, RELATIONS = "([{⟨⌊⌈", ")]}⟩⌋⌉", "=≠≈≤≥<>∈∉⊂⊆→↦←⟼⟺∼∝≺⪰:"
 LONG, SHORT, SUM = 14, 5, 8  # characters of a formula that may be broken, before a relation, before a sign
 SCRIPTS = ("msup", "msub", "msubsup")
-SIZED = re.compile(r'(<(?:msup|msub|msubsup)>)(<mo [^>]*minsize=[^>]*>[^<]*</mo>)')     # the bracket of `\bigr)^2`
+BIG = re.compile(r'<mo ((?:(?!minsize)[^>])*)minsize="1.2em" maxsize="1.2em"')   # what `\big` makes of a bracket
+SIZED = re.compile(r'(<(?:msup|msub|msubsup)>)(<mo [^>]*minsize=[^>]*>[^<]*</mo>)')     # the bracket of `\Bigr)^2`
 ADDED, VARIANT = "+−⊕⊗∘", "\ufe00"
 
 
@@ -40,8 +41,14 @@ def mathml(tex: str, display: bool = False) -> str:
     except LatexError as error:
         reason = re.sub(r"\x1b\[[\d;]*m", "", str(error)).splitlines()
         raise MathError(f"{next(filter(None, reason), error)} in {tex.strip()}") from error
+    found = BIG.sub(enlarged, found)
     found = SIZED.sub(r"\1<mrow>\2</mrow>", found)         # by itself, Chromium draws it small and too low
     return re.sub(r"&(?!(?:lt|gt|amp|quot);)\w+;", lambda m: unescape(m[0]), found).replace(VARIANT, "")
+
+
+def enlarged(mo) -> str:
+    "The beginning of a bracket in larger type: where Chromium stretches one, it leaves room for the largest there is."
+    return f"<mo {re.sub(r'(stretchy|symmetric)=.true. ', '', mo[1])}stretchy=\"false\" mathsize=\"1.2em\""
 
 
 def inline(tex: str) -> str:
