@@ -2,6 +2,7 @@
 import argparse
 import importlib.util
 import json
+import shlex
 import sys
 from itertools import accumulate
 from math import prod
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from hot_nbdev.results import read_rows
+from hot_nbdev.jobs import JOBS
+from hot_nbdev.results import append_row, read_rows
+from hot_nbdev.tables import RunTable, planned, read_tables
 
 FOLDER = Path(__file__).parents[1] / "bench"
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'
@@ -495,3 +498,58 @@ def test_the_readme_shows_the_rows_of_today():
             and (r["sizes"], r["pass"], r["threads"]) == ("14x14x14", "forward", "1")]
     readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
     assert rows and [r["what"] for r in rows if f"{float(r['over_floor']):.2f}" not in readme] == []
+
+
+@pytest.fixture
+def marks(load, tmp_path):
+    "Invented rows for whatever the plan of the marks asks for, until it asks for nothing."
+    bench, rate_of = load("marks"), {"product": 1e-3, "none": 1e-2}
+
+    def score(settings):
+        "Errors: the second lookback is best, wider is worse, positions along both modes do not matter."
+        lookback, rate, seed = settings["lookback"], settings["rate"], settings["seed"]
+        kind = settings["attention"]
+        return (1 + abs(lookback - 192) / 100 + settings.get("dim", 32) / 1000 + (kind == "none") +
+                abs(np.log(rate / rate_of.get(kind, 1e-3))) + seed % 3 / 1000)
+
+    def do(name):
+        asked = []
+        while todo := bench.Progress(name, tmp_path).todo:
+            asked += todo
+            table = RunTable.from_dict(bench.Progress(name, tmp_path).table(False))
+            for command in todo:
+                words = shlex.split(command)
+                sets = dict(w.split("=") for w in words if "=" in w)
+                changes = {k: v if k == "class_weights" else json.loads(v) for k, v in sets.items()}
+                row, seeds = words[words.index("--row") + 1], words[words.index("--seeds") + 1:words.index("--set")]
+                for _, settings in planned("marks", table, [row], None, list(map(int, seeds)), changes):
+                    numbers = JOBS["forecast"].from_dict(settings).numbers()
+                    append_row(tmp_path / "forecast.csv", {"settings": json.dumps(numbers), "val_mse": score(numbers),
+                                                           "test_mse": score(numbers)})
+        return bench.Progress(name, tmp_path), asked
+    return bench, do
+
+
+def test_marks_choose_then_search_then_compare(marks):
+    bench, do = marks
+    progress, asked = do("Exchange")
+    assert progress.choice == {"lookback": 192, "dim": 16, "position_modes": [0]}   # the first where none is better
+    assert progress.rates["none"] == 0.01 and progress.rates["product"] == 0.001
+    assert len(set(asked)) == len(asked)
+    lines = bench.compared(progress)
+    assert [line["horizon"] for line in lines] == [96] * 5 + [336] * 5
+    gap = {line["against"]: line for line in lines[:5]}
+    assert gap["none"]["difference"] == pytest.approx(1) and gap["none"]["p (Holm)"] < 0.001
+    assert gap["sum"]["p (Holm)"] == 1
+    table = RunTable.from_dict(progress.table(True))
+    assert table.rows["none"]["rate"] == 0.01 and table.settings["lookback"] == 192
+    assert "dim" not in table.rows["DLinear"]
+
+
+def test_the_plan_of_the_marks_asks_for_what_the_tables_have(load, capsys):
+    bench, tables = load("marks"), read_tables()
+    bench.main(["--plan", "--rows", "nowhere"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 * 2 + 3 * 3
+    assert {shlex.split(line)[1] for line in lines} == {f"marks-{name.lower()}-rates" for name in bench.CASES}
+    assert all("product" in tables[shlex.split(line)[1]].rows for line in lines)

@@ -1,0 +1,246 @@
+"""Marks on official data: what studies/marks.md still asks for, its tables, and what their rows say.
+
+    python bench/marks.py --pace             updates on one and two threads, plain and compiled; some minutes, alone
+    python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
+    python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
+    python bench/marks.py                    the comparisons, into results/marks.csv, from results/marks/
+
+For each data set sizes and epochs are chosen first, with product attention and seed 99, then a rate for each kind,
+then come the seeds.
+"""
+import argparse
+import itertools
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from defaults import scored, told
+from motion_tables import chosen, written
+
+from hot_nbdev.jobs import JOBS, build
+from hot_nbdev.paired import delong, holm, paired_t, read_scores
+from hot_nbdev.parts import redrawn, sampled
+from hot_nbdev.results import processor, read_rows, write_csv
+from hot_nbdev.tables import merged
+
+ROOT, FOLDER = Path(__file__).parents[1], "results/marks"
+GRID, FIRST_RATE, SEARCHED, SEEDS = (3e-4, 1e-3, 3e-3), 1e-3, 99, (0, 1, 2, 3, 4)
+FEWER = {"ResNet-18": (0,)}     # a kind that has fewer seeds, and the rate of its quarter
+LEAST = {"epochs": 0.005}       # gain in score for which a setting that costs more is taken; of others any gain is
+
+
+class Case(NamedTuple):
+    "One data set."
+    command: str
+    data: str           # as the command calls it
+    test: str           # column of the score on the test part
+    settings: dict      # of all kinds
+    model: dict         # of the Transformers among them
+    choices: dict       # setting -> values, the first one where nothing is better; in this order
+    kinds: dict         # name -> own settings
+    each: tuple = ({},)  # the first one is searched
+
+
+NORM, DEFAULT = {"qk_norm": True}, {"qk_norm": True, "qk_gain": 4.0}     # as adopted, whatever the default will be
+ATTENTIONS = {**{name: {"attention": name, "attention_options": DEFAULT} for name in ("product", "sum")},
+              **{name: {"attention": name, "attention_options": NORM} for name in ("full", "axial", "temporal")},
+              "none": {"attention": "none"}}
+RESNET = {"model": "resnet", "model_option": {"stem_stride": 2, "max_pool": True, "width": 0.25}}
+WHOLE = merged(RESNET, {"model_option": {"width": 1.0}})
+VOLUME = Case("classify", "", "test_auc", dict(flips=True, shifts=0, class_weights="none", epochs=30, batch_size=16),
+              dict(dim=32, depth=2, heads=4, stem="conv", stem_width=5, dropout=0.0),
+              {"dim": (32, 64), "shifts": (0, 1, 2), "class_weights": ("none", "balanced"), "epochs": (30, 60)},
+              {**{k: v for k, v in ATTENTIONS.items() if k != "temporal"}, "ResNet-18, a quarter": RESNET,
+               "ResNet-18": WHOLE})
+SERIES = Case("forecast", "", "test_mse", dict(lookback=96, epochs=10, patience=3),
+              dict(dim=32, depth=2, heads=4, patch=[16], position_modes=[0], dropout=0.1),
+              {"lookback": (96, 192, 336), "dim": (32, 16, 64), "position_modes": ([0], [0, 1])},
+              {**{k: v for k, v in ATTENTIONS.items() if k != "axial"}, "DLinear": {"model": "dlinear"}},
+              ({"horizon": 96}, {"horizon": 336}))
+CASES = {
+    "Vessel": VOLUME._replace(data="vesselmnist3d"), "Adrenal": VOLUME._replace(data="adrenalmnist3d"),
+    "Exchange": SERIES._replace(data="exchange_rate"), "ETTh1": SERIES._replace(data="ETTh1"),
+    "Weather": SERIES._replace(data="weather", settings={**SERIES.settings, "draws": 12_800}),
+}
+
+
+def slug(name):
+    return f"marks-{name.lower()}"
+
+
+def settings(case, kind, choice, step):
+    "Of a run, without rate and seed; a choice that a kind has no use for is left out."
+    own = case.kinds[kind]
+    whole = merged(case.settings, {} if "model" in own else case.model, own)
+    known = {k: v for k, v in choice.items() if k in whole}
+    return merged(whole, known, step, {"data": case.data, "results": FOLDER})
+
+
+def rows_by_settings(case, folder):
+    "Settings as text -> (rate, seed) -> row."
+    found = {}
+    for row in read_rows(Path(folder) / f"{case.command}.csv"):
+        own = json.loads(row["settings"])
+        found.setdefault(told(case.command, own), {})[own["rate"], own["seed"]] = row
+    return found
+
+
+class Progress:
+    "How far a data set has come: what is chosen, what is to run, what was found."
+    def __init__(self, name, folder):
+        self.name, self.case, self.todo = name, CASES[name], []
+        self.column, self.sign = scored(self.case.command, self.case.settings)
+        self.rows = rows_by_settings(self.case, folder)
+        self.choice = self.choose()
+        self.rates = {} if self.todo else {kind: self.rate(kind) for kind in self.case.kinds}
+        self.scores = {} if self.todo else self.seeds()
+
+    def of(self, kind, choice, step):
+        return self.rows.get(told(self.case.command, settings(self.case, kind, choice, step)), {})
+
+    def validation(self, rows, rate):
+        row = rows.get((rate, SEARCHED))
+        return None if row is None else self.sign * float(row[self.column])
+
+    def ask(self, kind, choice, rate, seeds, step):
+        sets = {k: v for k, v in choice.items() if k in settings(self.case, kind, choice, step)} | step | {"rate": rate}
+        words = ["hot_reproduce", f"{slug(self.name)}-rates", "--row", kind, "--seeds", *map(str, seeds)]
+        for key, value in sets.items():
+            words += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+        self.todo.append(shlex.join(words))
+
+    def choose(self):
+        "One setting after the other, with product attention; what is missing is asked for."
+        choice, step = {}, self.case.each[0]
+        for key, values in self.case.choices.items():
+            tried = [self.validation(self.of("product", {**choice, key: v}, step), FIRST_RATE) for v in values]
+            for v in (v for v, t in zip(values, tried, strict=True) if t is None):
+                self.ask("product", {**choice, key: v}, FIRST_RATE, [SEARCHED], step)
+            if self.todo:
+                break
+            best = 0
+            for i in range(1, len(values)):
+                best = i if tried[i] > tried[best] + LEAST.get(key, 0) else best
+            choice[key] = values[best]
+        return choice
+
+    def rate(self, kind):
+        "The rate of a kind; the whole ResNet has that of the narrow one."
+        if kind in FEWER:
+            return None
+        rows = self.of(kind, self.choice, self.case.each[0])
+        tried = {rate: -self.validation(rows, rate) for rate, seed in rows if seed == SEARCHED}
+        best, more = chosen(tried, GRID)
+        for rate in more:
+            self.ask(kind, self.choice, rate, [SEARCHED], self.case.each[0])
+        return best
+
+    def seeds(self):
+        "(kind, step) -> seed -> row, of all that is there."
+        found = {}
+        for kind, step in itertools.product(self.case.kinds, self.case.each):
+            rate, seeds = self.rates[kind] or self.rates.get(f"{kind}, a quarter"), FEWER.get(kind, SEEDS)
+            if rate is None:
+                continue
+            rows = self.of(kind, self.choice, step)
+            if missing := [s for s in seeds if (rate, s) not in rows]:
+                self.ask(kind, self.choice, rate, missing, step)
+            found[kind, tuple(step.items())] = {s: rows[rate, s] for s in seeds if (rate, s) in rows}
+        return found
+
+    def table(self, rates):
+        "A table of the library: that of the searches, or the one that a chapter shows."
+        case, shared = self.case, merged(self.case.settings, self.choice, {"results": FOLDER})
+        rows = {kind: merged({k: v for k, v in settings(case, kind, self.choice, {}).items()
+                              if k != "data" and shared.get(k) != v}, {"rate": self.rates[kind]} if rates else {})
+                for kind in case.kinds if not rates or kind not in FEWER}
+        shared = {k: v for k, v in shared.items() if k in case.settings or k == "results"}
+        return {"title": f"Marks: {self.name}" + ("" if rates else ", sizes and rates"), "command": case.command,
+                "data": {self.name: case.data}, **({} if rates else {"seeds": [SEARCHED]}), "settings": shared,
+                "each": list(case.each), "rows": rows}
+
+
+def compared(progress):
+    "A line for each rival of the product at each step; p over seeds, adjusted within data set and step."
+    lines, case, sign = [], progress.case, 1 if progress.case.test == "test_auc" else -1
+    for step in case.each:
+        key, group = tuple(step.items()), []
+        ours = progress.scores.get(("product", key), {})
+        for kind in case.kinds:
+            theirs = progress.scores.get((kind, key), {})
+            seeds = sorted(ours.keys() & theirs.keys())
+            if kind == "product" or len(seeds) < 2:
+                continue
+            gap = paired_t(*([sign * float(rows[s][case.test]) for s in seeds] for rows in (ours, theirs)))
+            group.append({"data": progress.name, "horizon": step.get("horizon", ""), "against": kind,
+                          "seeds": len(seeds), "product": gap.one, "other": gap.other, "difference": gap.difference,
+                          "low": gap.low, "high": gap.high, "p": gap.p, **over_samples(case, ours, theirs, seeds)})
+        for line, p in zip(group, holm([line["p"] for line in group]), strict=True):
+            lines.append({**line, "p (Holm)": p})
+    return lines
+
+
+def over_samples(case, ours, theirs, seeds):
+    "For two classes: the difference as far as the choice of test samples goes, mean of DeLong's over seeds."
+    if case.command != "classify":
+        return {"low over samples": "", "high over samples": ""}
+    found = []
+    for s in seeds:
+        one, other = (read_scores(rows[s], ROOT / FOLDER) for rows in (ours, theirs))
+        found.append(delong(one["label"], one["probability"][:, 1], other["probability"][:, 1]))
+    return {"low over samples": float(np.mean([c.low for c in found])),
+            "high over samples": float(np.mean([c.high for c in found]))}
+
+
+def pace(name, threads, compiled, updates=5):
+    "Seconds of an update of the product, the least of three rounds."
+    case = CASES[name]
+    job = JOBS[case.command].from_dict(settings(case, "product", {}, case.each[0]))
+    parts = job.parts()
+    train = sampled(parts.train, job.draws)
+    model, _ = build(job, parts)
+    task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters()), redrawn(train, job.augmentation(parts))
+    torch.set_num_threads(threads)
+    called, best = torch.compile(model) if compiled else model, float("inf")
+    for turn in range(4):
+        begin = time.perf_counter()
+        for _ in range(updates):
+            *inputs, y = change(*train[torch.arange(job.batch_size)])
+            (task.loss(task.train_output(called, inputs), y) / task.weight(y)).backward()
+            opt.step()
+            opt.zero_grad()
+        best = min(best, (time.perf_counter() - begin) / updates) if turn else best     # the first one warms up
+    return {"data": name, "threads": threads, "compiled": compiled, "seconds_per_update": f"{best:.5f}",
+            "hardware": processor(), "torch": torch.__version__.split("+")[0]}
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--pace", "--plan", "--write"):
+        parser.add_argument(flag, action="store_true")
+    parser.add_argument("--data", nargs="*", default=list(CASES), choices=list(CASES), help="default: all")
+    parser.add_argument("--rows", type=Path, default=ROOT / FOLDER, help="folder of the rows")
+    given = parser.parse_args(argv)
+    if given.pace:
+        rows = [pace(*one) for one in itertools.product(("Vessel", "Exchange"), (1, 2), (False, True))]
+        return write_csv(ROOT / "results" / "marks_pace.csv", list(rows[0]), rows)
+    found = [Progress(name, given.rows) for name in given.data]
+    if given.plan:
+        return print(*(command for progress in found for command in progress.todo), sep="\n")
+    if given.write:
+        path = ROOT / "hot_nbdev" / "tables.json"
+        tables = json.loads(path.read_text(encoding="utf-8"))
+        for p in found:
+            done = bool(p.rates) and all(p.rates[k] for k in p.case.kinds if k not in FEWER)
+            tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if done else {})
+        path.write_text(written(tables), encoding="utf-8")
+    if lines := [line for progress in found for line in compared(progress)]:
+        write_csv(ROOT / "results" / "marks.csv", list(lines[0]), lines)
+
+
+if __name__ == "__main__":
+    main()
