@@ -31,11 +31,12 @@ ROOT, ROWS = Path(__file__).parents[1], "results/pair"
 PACE = ROOT / "results" / "pair_pace.csv"
 GRID, SEARCHED, SEEDS, SECONDS = (3e-4, 1e-3, 3e-3), 99, 5, 40
 NORM = {"qk_norm": True}
+POOLED = {**NORM, "pool": "rsqrt", "qk_gain": 4.0}  # named, whatever the defaults will be
 KINDS = {
     "alternating": {"attention": "temporal+spatial", "attention_options": NORM},
     "both in each block": {"attention": "divided", "attention_options": NORM},
-    "product": {"attention": "product", "attention_options": {**NORM, "pool": "rsqrt"}},
-    "sum": {"attention": "sum", "attention_options": {**NORM, "pool": "rsqrt"}},
+    "product": {"attention": "product", "attention_options": POOLED},
+    "sum": {"attention": "sum", "attention_options": POOLED},
 }
 COMPARED = (("product", "alternating"), ("product", "both in each block"), ("sum", "alternating"))
 
