@@ -27,6 +27,7 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
     size: tuple[int, ...] = option((32, 32), "of a frame, in each mode", least=1)
     reach: tuple[int, ...] | None = option(None, "largest shift in each mode; default: half the torus, a quarter of a frame that "
                                            "is cut from a scene", least=0)
+    rate: float = option(0.01, "largest learning rate", above=0)   # at that of the other commands maps stay uniform for long
     samples: int = option(1600, "training samples of an epoch, drawn anew each time", least=1)
 
     kind, config_class, rivals = "motion", SegmenterConfig, ("dilated", "fourier", "unet")
