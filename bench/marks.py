@@ -209,7 +209,8 @@ def pace(name, threads, compiled, updates=5):
     for turn in range(4):
         begin = time.perf_counter()
         for _ in range(updates):
-            *inputs, y = change(*train[torch.arange(job.batch_size)])
+            drawn = train[torch.arange(job.batch_size)]
+            *inputs, y = change(*drawn) if change else drawn
             (task.loss(task.train_output(called, inputs), y) / task.weight(y)).backward()
             opt.step()
             opt.zero_grad()
