@@ -92,7 +92,7 @@ def rows_by_settings(case, folder):
 class Progress:
     "How far a data set has come: what is chosen, what is to run, what was found."
     def __init__(self, name, folder):
-        self.name, self.case, self.todo = name, CASES[name], []
+        self.name, self.case, self.folder, self.todo = name, CASES[name], Path(folder), []
         self.column, self.sign = scored(self.case.command, self.case.settings)
         self.rows = rows_by_settings(self.case, folder)
         self.choice = self.choose()
@@ -178,19 +178,19 @@ def compared(progress):
             gap = paired_t(*([sign * float(rows[s][case.test]) for s in seeds] for rows in (ours, theirs)))
             group.append({"data": progress.name, "horizon": step.get("horizon", ""), "against": kind,
                           "seeds": len(seeds), "product": gap.one, "other": gap.other, "difference": gap.difference,
-                          "low": gap.low, "high": gap.high, "p": gap.p, **over_samples(case, ours, theirs, seeds)})
+                          "low": gap.low, "high": gap.high, "p": gap.p, **over_samples(progress, ours, theirs, seeds)})
         for line, p in zip(group, holm([line["p"] for line in group]), strict=True):
             lines.append({**line, "p (Holm)": p})
     return lines
 
 
-def over_samples(case, ours, theirs, seeds):
+def over_samples(progress, ours, theirs, seeds):
     "For two classes: the difference as far as the choice of test samples goes, mean of DeLong's over seeds."
-    if case.command != "classify":
+    if progress.case.command != "classify":
         return {"low over samples": "", "high over samples": ""}
     found = []
     for s in seeds:
-        one, other = (read_scores(rows[s], ROOT / FOLDER) for rows in (ours, theirs))
+        one, other = (read_scores(rows[s], progress.folder) for rows in (ours, theirs))
         found.append(delong(one["label"], one["probability"][:, 1], other["probability"][:, 1]))
     return {"low over samples": float(np.mean([c.low for c in found])),
             "high over samples": float(np.mean([c.high for c in found]))}

@@ -151,9 +151,10 @@ def _with_former_defaults(settings: dict, options: dict) -> dict:
     format = settings.get("format", 1 if "model" in settings else FORMAT)
     if not (isinstance(format, int) and 1 <= format <= FORMAT):
         raise ValueError(f"format is {format!r}, but this version knows 1 to {FORMAT}; install a later hot_nbdev")
-    former = {} if format > 1 else FORMER_DEFAULTS.get(str(settings.get("attention")), {})
-    weak = {"qk_gain": 1.0} if former and options.get("qk_norm") else {}
-    return {**former, **weak, **options}
+    parts = str(settings.get("attention")).split("+")       # blocks may take several in turn, with the same options
+    known = [FORMER_DEFAULTS[part] for part in parts if part in FORMER_DEFAULTS] if format == 1 else []
+    weak = {"qk_gain": 1.0} if len(known) == len(parts) and options.get("qk_norm") else {}
+    return {**dict(pair for former in known for pair in former.items()), **weak, **options}
 
 
 def _translated(target: type, settings: dict) -> dict:

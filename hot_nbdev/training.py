@@ -401,11 +401,11 @@ def _updates(train, config: TrainConfig) -> int:
     return len(train if isinstance(train, DataLoader) else batches(len(train), config.batch_size, drop_last=config.drop_last))
 
 
-def _prepare(ends: ExitStack, model, train, task, config, accelerator, optimizer, checkpoints, log) -> Run:
+def _prepare(ends: ExitStack, model, updates: int, task, config, accelerator, optimizer, checkpoints, log) -> Run:
     "What the loop works with; in the end the model is as it was given, without what accelerate put around it."
     learner = Learner(model, config, accelerator, optimizer)
     ends.callback(lambda: accelerator.unwrap_model(learner.model, keep_fp32_wrapper=False))
-    return Run(learner, task, RunState(), checkpoints, log, _updates(train, config))
+    return Run(learner, task, RunState(), checkpoints, log, updates)
 
 # %% ../nbs/training_library.ipynb #f909fd48
 def fit(
@@ -436,10 +436,10 @@ def fit(
     with ExitStack() as ends:
         log = Log(folder, a.is_main_process, progress, tensorboard, callbacks)
         ends.callback(log.close)
-        log.bar.expect(_updates(train, config) * config.epochs)
+        log.bar.expect((updates := _updates(train, config)) * config.epochs)
         now = lambda: runs.fingerprint(model, train, val, task, config, optimizer=optimizer, augment=augment, about=about)
         on_main(a, lambda: _open(ends, Path(folder), model, keep, now(), resume, overwrite, files))
-        run = _prepare(ends, model, train, task, config, a, optimizer, Checkpoints(folder, keep), log)
+        run = _prepare(ends, model, updates, task, config, a, optimizer, Checkpoints(folder, keep), log)
         with devices.own_random(config.seed + a.process_index, a.device):
             _resume(run)
             log.begin(run.state.step)

@@ -546,6 +546,19 @@ def test_marks_choose_then_search_then_compare(marks):
     assert "dim" not in table.rows["DLinear"]
 
 
+def test_marks_of_volumes_say_what_the_choice_of_test_samples_does(load, tmp_path):
+    bench, chance = load("marks"), np.random.default_rng(0)
+    progress, label, rows = bench.Progress("Vessel", tmp_path), np.arange(40) % 2, ({}, {})
+    for by_seed, noise in zip(rows, (0.1, 3.0), strict=True):
+        for s in range(2):
+            p = 1 / (1 + np.exp(-(label - 0.5 + noise * chance.normal(size=40))))
+            (tmp_path / "scores").mkdir(exist_ok=True)
+            np.savez(tmp_path / "scores" / f"{noise}-{s}.npz", label=label, probability=np.stack([1 - p, p], 1))
+            by_seed[s] = {"scores": f"scores/{noise}-{s}.npz", "run": "x"}
+    found = bench.over_samples(progress, *rows, [0, 1])
+    assert 0 < found["low over samples"] < found["high over samples"] < 1
+
+
 def test_the_plan_of_the_marks_asks_for_what_the_tables_have(load, capsys):
     bench, tables = load("marks"), read_tables()
     bench.main(["--plan", "--rows", "nowhere"])

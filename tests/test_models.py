@@ -417,7 +417,7 @@ def test_former_names_of_options_are_read(attention, former, name, value):
         ModelConfig.from_dict({**settings, "attention_options": {former: value, name: value}})
 
 
-@pytest.mark.parametrize("attention", sorted(FORMER_DEFAULTS))
+@pytest.mark.parametrize("attention", [*sorted(FORMER_DEFAULTS), "product+sum"])
 @pytest.mark.parametrize("options", [{}, {"pool": "mean"}, {"pool": "sum", "qk_norm": True}, {"bias": False}], ids=str)
 def test_a_model_of_format_1_has_the_defaults_of_its_time(attention, options, tmp_path):
     "Queries and keys had no norm, and where they were given one, no gain."
@@ -432,6 +432,20 @@ def test_a_model_of_format_1_has_the_defaults_of_its_time(attention, options, tm
     again, x = load_model(tmp_path).eval(), torch.randn(2, 8, 8, 1)
     assert again.config == model.config and torch.equal(again(x), model(x))
     assert make_model(ClassifierConfig(**SMALL, attention=attention, attention_options=options)).config != model.config
+
+
+def test_a_product_among_others_in_turn_has_the_defaults_of_its_time(tmp_path):
+    "The others know no gain, which is then left out: it changes fresh weights alone."
+    bare = ClassifierConfig(**SMALL, attention="temporal+product", attention_options={"qk_norm": False})
+    model = make_model(bare).eval()
+    model.save(tmp_path)
+    path = tmp_path / "config.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    del saved["format"]
+    path.write_text(json.dumps({**saved, "attention_options": {}}), encoding="utf-8")
+    again, x = load_model(tmp_path).eval(), torch.randn(2, 8, 8, 1)
+    assert torch.equal(again(x), model(x))
+    assert HOTConfig.from_dict({**saved, "attention_options": {"qk_norm": True}}).attention_options == {"qk_norm": True}
 
 
 @pytest.mark.parametrize("wrong", [3, 0, "2", None])

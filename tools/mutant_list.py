@@ -171,7 +171,7 @@ BIASES = [
      "test_kronecker_attention.py::test_a_norm_of_one_feature_is_refused"),
     ("model_config", "1 if \"model\" in settings else FORMAT", "FORMAT",
      "test_models.py::test_a_model_of_format_1_has_the_defaults_of_its_time"),
-    ("model_config", "{\"qk_gain\": 1.0} if former and", "{} if former and",
+    ("model_config", "{\"qk_gain\": 1.0} if len(known)", "{} if len(known)",
      "test_models.py::test_a_model_of_format_1_has_the_defaults_of_its_time"),
     ("layer", "m.weight.mul_(gain)", "m.weight.add_(0)", GAIN),
     ("layer", "for m in linear if gain", "for m in linear[1:] if gain", GAIN),
