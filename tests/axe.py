@@ -1,7 +1,8 @@
 """axe-core in a page of the site: what hinders readers who see little, or who read with a program or the keyboard.
 
-Its rules take seconds on a page with thousands of formulas and coloured words, so formulas become one letter, and of
-all words that look alike one is enough to tell its contrast. The page is of no use afterwards.
+Its rules take seconds on a page with thousands of formulas and coloured words, so formulas become one letter, code is
+shown to most rules without its colours, and of all words of a site that look alike one is enough to tell theirs.
+The page is of no use afterwards.
 """
 import importlib.util
 from functools import cache
@@ -14,21 +15,30 @@ document.head.append(style);
 document.querySelectorAll("math").forEach(math => math.replaceWith("x"));
 document.querySelectorAll("details").forEach(fold => fold.open = true);
 """
-# One element for each look, with what it stands in; the rest of the page is taken away.
+# One element for each look that was not `known`, with what it stands in; the rest of the page is taken away.
 LOOKS = """
-const seen = new Set(), kept = new Set([document.body]);
+const known = new Set(arguments[0]), seen = new Set(), kept = new Set([document.body]);
 for (const element of document.body.querySelectorAll("*")) {
   const written = [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-  if (!written || element.closest("svg, script, style")) continue;
+  if (!written || element.closest("svg, script, style") || !element.checkVisibility()) continue;
   let look = "", part = element;
-  for (let i = 0; i < 4 && part; i++, part = part.parentElement) look += `>${part.tagName}.${part.className}`;
-  if (seen.has(look)) continue;
+  for (let i = 0; i < 4 && part; i++, part = part.parentElement)
+    look += `>${part.tagName}.${part.className} ${part.getAttribute("style") || ""}`;
+  if (known.has(look) || seen.has(look)) continue;
   seen.add(look);
   for (part = element; part && !kept.has(part); part = part.parentElement) kept.add(part);
 }
 [...document.body.querySelectorAll("*")].forEach(element => kept.has(element) || element.remove());
-return seen.size;
+return [...seen];
 """
+# Each coloured word of code is an element, of which only the colour matters.
+PLAIN = """
+window.coloured = [...document.querySelectorAll("pre")].filter(pre => !pre.querySelector(":not(span)"))
+  .map(pre => [pre, [...pre.childNodes]]);
+window.coloured.forEach(([pre]) => pre.replaceChildren(pre.textContent));
+"""
+COLOURED = "window.coloured.forEach(([pre, words]) => pre.replaceChildren(...words));"
+COLOURS = ["color-contrast", "link-in-text-block"]
 # What Quarto itself brings along, by rule and by what stands in the element: the style sheets of its two schemes have
 # one name, its sidebar, each switch in it and the bar above it on a phone are navigation without a name of their own.
 # Names of the library are headings of the third level, as nbdev documents them, on pages without sections too.
@@ -67,13 +77,20 @@ def source():
     return found and Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(browser, themes=("light", "dark")):
-    "What axe finds in the page that is open and prepared: its rules once, contrast in each theme."
+def violations(browser, known, themes=("light", "dark")):
+    """What axe finds in the page that is open and prepared: all its rules once, those of colours in each theme.
+
+    `known` holds the looks of words that earlier pages of the site, of this width, had; the page's own are added.
+    """
     browser.execute_script(source())
-    found = browser.execute_async_script(RUN, {"rules": {"color-contrast": {"enabled": False}}}, KNOWN)
-    browser.execute_script(LOOKS)
-    for theme in themes:
+    browser.execute_script(PLAIN)
+    others = {"rules": {rule: {"enabled": False} for rule in COLOURS}}
+    found = browser.execute_async_script(RUN, others, KNOWN)
+    browser.execute_script(COLOURED)
+    new = browser.execute_script(LOOKS, sorted(known))
+    known.update(new)
+    for theme in themes if new else ():
         assert browser.execute_async_script(THEME, theme), f"the page does not become {theme}"
-        lines = browser.execute_async_script(RUN, {"runOnly": ["color-contrast"]}, KNOWN)
+        lines = browser.execute_async_script(RUN, {"runOnly": COLOURS}, KNOWN)
         found += [f"{theme}: {line}" for line in lines]
     return found

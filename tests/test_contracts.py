@@ -17,7 +17,8 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 layers = each(LAYERS)
-traced = each([c for c in LAYERS if not c.twin])
+TRACED = [c for c in LAYERS if not c.twin]
+traced = each(TRACED)
 
 
 @layers
@@ -120,20 +121,36 @@ def test_exports(case):
     assert_close(program.module()(x), layer(x))
 
 
-@traced
-def test_exports_to_onnx(case):
-    "With all arguments there are. What onnxscript makes simpler afterwards is its own, and takes long."
+class SideBySide(torch.nn.Module):
+    "Layers, each with arguments of its own."
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, *arguments):
+        return [layer(*own) for layer, own in zip(self.layers, arguments, strict=True)]
+
+
+@pytest.mark.parametrize("part", range(6))
+def test_exports_to_onnx(part):
+    """With all arguments there are. What onnxscript makes simpler afterwards is its own, and takes long.
+
+    Several layers in one file: reading the list of operators takes longer than exporting one of them.
+    """
     pytest.importorskip("onnx", reason="needs onnx")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     from onnx.reference import ReferenceEvaluator
-    layer = case.layer(torch.float32)
-    *_, arguments = case.arguments(case.input(2, dtype=torch.float32))
+    cases = TRACED[part::6]
+    layers = [case.layer(torch.float32) for case in cases]
+    arguments = [[*case.arguments(case.input(2, dtype=torch.float32))][-1] for case in cases]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = torch.onnx.export(layer, arguments, dynamo=True, verbose=False, optimize=False)
+        program = torch.onnx.export(SideBySide(layers), tuple(arguments), dynamo=True, verbose=False, optimize=False)
     run = ReferenceEvaluator(program.model_proto)
-    (y,) = run.run(None, dict(zip(run.input_names, (a.numpy() for a in arguments), strict=True)))
-    assert_close(torch.from_numpy(y), layer(*arguments), rtol=1e-4, atol=1e-5)
+    found = run.run(None, dict(zip(run.input_names, (a.numpy() for own in arguments for a in own), strict=True)))
+    for case, layer, own, y in zip(cases, layers, arguments, found, strict=True):
+        assert_close(torch.from_numpy(y), layer(*own), rtol=1e-4, atol=1e-5, msg=lambda m, c=case: f"{c.name}: {m}")
 
 
 @layers

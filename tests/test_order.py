@@ -1,4 +1,5 @@
 """Tests of a file share a worker: what a module builds once is built once."""
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,8 +34,9 @@ def test_with_two_workers_every_file_stays_with_one(tmp_path):
     names = ["test_aa", "test_bb", "test_cc", "test_site"]
     for name in names:
         (tmp_path / f"{name}.py").write_text(FILE)
-    words = "-m pytest -q -n 2 --dist loadgroup -p no:cacheprovider -p no:cov".split()
-    done = subprocess.run([sys.executable, *words, tmp_path], cwd=tmp_path, capture_output=True, text=True)
+    words = "-m pytest -q -p xdist.plugin -n 2 --dist loadgroup -p no:cacheprovider".split()
+    done = subprocess.run([sys.executable, *words, tmp_path], cwd=tmp_path, capture_output=True, text=True,
+                          env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
     assert done.returncode == 0 and "32 passed" in done.stdout, done.stdout
     workers = {name: (tmp_path / f"{name}.log").read_text().split() for name in names}
     assert all(len(found) == 8 and len(set(found)) == 1 for found in workers.values()), workers

@@ -1,11 +1,13 @@
 """One tensor on several processes: the numbers of one process, the bytes of the plan, and errors where nobody waits."""
+import multiprocessing
+
 import pytest
 import sharded
 import torch
 from coverage import Coverage
 from layers import tensor
 from torch import distributed
-from torch.multiprocessing import spawn
+from torch.multiprocessing import start_processes
 
 from hot_nbdev.kernels import ElementwiseFeatures
 from hot_nbdev.kronecker_attention import KroneckerAttention
@@ -25,7 +27,8 @@ def notes(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("processes"))
     measured = Coverage.current()
     lines = measured and measured.get_data().base_filename()
-    spawn(sharded.work, (folder, PROCESSES, lines), nprocs=PROCESSES)
+    multiprocessing.set_forkserver_preload(["hot_nbdev.models", "torch.distributed.tensor"])   # once for all processes
+    start_processes(sharded.work, (folder, PROCESSES, lines), nprocs=PROCESSES, start_method="forkserver")
     found = [torch.load(f"{folder}/{rank}.pt", weights_only=True) for rank in range(PROCESSES)]
     assert len({tuple(note) for note in found}) == 1
     return {name: max(note[name] for note in found) for name in found[0]}

@@ -271,6 +271,7 @@ def run_sphinx(build: Path, settings: dict, places: dict) -> None:
     from sphinx.application import Sphinx
     from sphinx.util.docutils import docutils_namespace, patch_docutils
 
+    sys.modules.setdefault("rfc3987_syntax", None)  # jsonschema takes a second to import a grammar of addresses
     warnings = io.StringIO()
     with patch_docutils(), docutils_namespace():
         app = Sphinx(str(build / "source"), None, str(build / "html"), str(build / "doctrees"),
