@@ -37,6 +37,13 @@ window.coloured = [...document.querySelectorAll("pre")].filter(pre => !pre.query
   .map(pre => [pre, [...pre.childNodes]]);
 window.coloured.forEach(([pre]) => pre.replaceChildren(pre.textContent));
 """
+# What scrolls can be reached by the keyboard, by the theme's script, a moment after a page has got another width.
+REACHED = """
+const done = arguments[0], scrolls = e => e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX !== "visible";
+const wait = tries => tries && [...document.querySelectorAll("[tabindex='-1']")].some(scrolls)
+  ? setTimeout(wait, 20, tries - 1) : done();
+wait(100);
+"""
 COLOURED = "window.coloured.forEach(([pre, words]) => pre.replaceChildren(...words));"
 COLOURS = ["color-contrast", "link-in-text-block"]
 # What Quarto itself brings along, by rule and by what stands in the element: the style sheets of its two schemes have
@@ -83,6 +90,7 @@ def violations(browser, known, themes=("light", "dark")):
     `known` holds the looks of words that earlier pages of the site, of this width, had; the page's own are added.
     """
     browser.execute_script(source())
+    browser.execute_async_script(REACHED)
     browser.execute_script(PLAIN)
     others = {"rules": {rule: {"enabled": False} for rule in COLOURS}}
     found = browser.execute_async_script(RUN, others, KNOWN)
