@@ -1,8 +1,8 @@
 """axe-core in a page of the site: what hinders readers who see little, or who read with a program or the keyboard.
 
-Its rules take seconds on a page with thousands of formulas and coloured words, so formulas become one letter, code is
-shown to most rules without its colours, and of all words of a site that look alike one is enough to tell theirs.
-The page is of no use afterwards.
+Its rules take seconds on a page with thousands of formulas and coloured words, so formulas become one letter. Pages of
+a site are built of the same parts: a page without a part that is new is asked only what it has to answer as a whole,
+and of all words that look alike one is enough to tell their colours. The page is of no use afterwards.
 """
 import importlib.util
 from functools import cache
@@ -31,12 +31,6 @@ for (const element of document.body.querySelectorAll("*")) {
 [...document.body.querySelectorAll("*")].forEach(element => kept.has(element) || element.remove());
 return [...seen];
 """
-# Each coloured word of code is an element, of which only the colour matters.
-PLAIN = """
-window.coloured = [...document.querySelectorAll("pre")].filter(pre => !pre.querySelector(":not(span)"))
-  .map(pre => [pre, [...pre.childNodes]]);
-window.coloured.forEach(([pre]) => pre.replaceChildren(pre.textContent));
-"""
 # What scrolls can be reached by the keyboard, by the theme's script, a moment after a page has got another width.
 REACHED = """
 const done = arguments[0], scrolls = e => e.scrollWidth > e.clientWidth && getComputedStyle(e).overflowX !== "visible";
@@ -44,7 +38,15 @@ const wait = tries => tries && [...document.querySelectorAll("[tabindex='-1']")]
   ? setTimeout(wait, 20, tries - 1) : done();
 wait(100);
 """
-COLOURED = "window.coloured.forEach(([pre, words]) => pre.replaceChildren(...words));"
+# The parts of a page: an element in its parent, what is said of both, and whether it is empty.
+PARTS = """
+const said = e => `${e.tagName}.${e.className} ${[...e.attributes].map(a => a.name).sort()} ${e.getAttribute("role")}`;
+return [...new Set([...document.body.querySelectorAll("*:not(svg *)")].map(
+  e => `${said(e.parentElement)}>${said(e)} ${!e.textContent.trim()}`))];
+"""
+AS_A_WHOLE = ["bypass", "document-title", "duplicate-id", "duplicate-id-active", "duplicate-id-aria", "heading-order",
+              "html-has-lang", "identical-links-same-purpose", "image-alt", "landmark-one-main", "landmark-unique",
+              "link-name", "page-has-heading-one", "region", "scrollable-region-focusable", "skip-link"]
 COLOURS = ["color-contrast", "link-in-text-block"]
 # What Quarto itself brings along, by rule and by what stands in the element: the style sheets of its two schemes have
 # one name, its sidebar, each switch in it and the bar above it on a phone are navigation without a name of their own.
@@ -84,19 +86,20 @@ def source():
     return found and Path(found.origin).with_name("axe.min.js").read_text(encoding="utf-8")
 
 
-def violations(browser, known, themes=("light", "dark")):
-    """What axe finds in the page that is open and prepared: all its rules once, those of colours in each theme.
+def violations(browser, parts, looks, themes=("light", "dark")):
+    """What axe finds in the page that is open and prepared: its rules once, those of colours in each theme.
 
-    `known` holds the looks of words that earlier pages of the site, of this width, had; the page's own are added.
+    `parts` and `looks` are those of earlier pages of the site, of this width; the page's own are added.
     """
     browser.execute_script(source())
     browser.execute_async_script(REACHED)
-    browser.execute_script(PLAIN)
-    others = {"rules": {rule: {"enabled": False} for rule in COLOURS}}
-    found = browser.execute_async_script(RUN, others, KNOWN)
-    browser.execute_script(COLOURED)
-    new = browser.execute_script(LOOKS, sorted(known))
-    known.update(new)
+    all_rules = {"rules": {rule: {"enabled": False} for rule in COLOURS}}
+    here = set(browser.execute_script(PARTS))
+    rules = {"runOnly": AS_A_WHOLE} if here <= parts else all_rules
+    parts |= here
+    found = browser.execute_async_script(RUN, rules, KNOWN)
+    new = browser.execute_script(LOOKS, sorted(looks))
+    looks.update(new)
     for theme in themes if new else ():
         assert browser.execute_async_script(THEME, theme), f"the page does not become {theme}"
         lines = browser.execute_async_script(RUN, {"runOnly": COLOURS}, KNOWN)

@@ -400,7 +400,7 @@ def resize(browser, device):
 @functools.cache
 def visited(browser, site):
     "What each page of a site does in the browser. Pages are loaded once, for all tests that ask."
-    found, looks = {}, {device: set() for device in WIDTHS}
+    found, known = {}, {device: (set(), set()) for device in WIDTHS}
     with served_from(site) as url:
         for number, name in enumerate(pages(site)):
             browser.get("about:blank")          # what scripts say of a page that axe took apart counts for none
@@ -421,7 +421,7 @@ def visited(browser, site):
                 device = ("phone", "desk")[number % 2]
                 if device == "desk":
                     resize(browser, device)
-                seen["axe"] = axe.violations(browser, looks[device])
+                seen["axe"] = axe.violations(browser, *known[device])
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 
