@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+sys.modules.setdefault("rfc3987_syntax", None)      # jsonschema takes a second to import a grammar of addresses
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tools")]
 
 from order import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: E402, F401

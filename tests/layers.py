@@ -267,13 +267,13 @@ ATTENTION = [
         0: dict(window=0), 1: dict(bias="learned", reach=1), 2: dict(window=1, dilation=2, bias="alibi")}), 3,
               slow_kronecker, True),
     Attention("near causal kernel", partial(bare, order=2, causal=(1,), kernel=plus, pool="rsqrt", by_mode={
-        0: dict(bias="learned", reach=1), 1: dict(window=1, bias="alibi")}), 2, slow_kronecker),
+        0: dict(bias="learned", reach=1), 1: dict(window=1, bias="alibi")}), 2, slow_kronecker, True),
     Attention("near short kernel", partial(K, order=3, kernel=short, by_mode={0: dict(window=1)}), 3, slow_kronecker,
               True),
     Attention("near axial", partial(Axial, order=3, groups=[0, (1, 2), 2], by_mode={
         0: dict(window=1), -1: dict(window=1, dilation=2, bias="learned", reach=2)}), 3, slow_axial),
     Attention("near axial causal", partial(Axial, order=2, causal=(0,), qk_norm=True, rotary=turn, by_mode={
-        0: dict(window=1, bias="alibi"), 1: dict(bias="learned", reach=1)}), 2, slow_axial),
+        0: dict(window=1, bias="alibi"), 1: dict(bias="learned", reach=1)}), 2, slow_axial, True),
     Attention("near axial kernel", partial(Axial, order=2, kernel=plus, causal=(1,), by_mode={
         0: dict(bias="alibi"), 1: dict(window=1, bias="learned", reach=1)}), 2, slow_axial, True),
     Attention("near divided", partial(Divided, order=3, by_mode={0: dict(window=1, bias="alibi")}), 3, slow_divided,
@@ -315,13 +315,13 @@ GRIDS = [
           same=(0,)),
     Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False), 3,
           slow_kronecker, True, same=(0, 2)),
-    Grids("other grid, sum", partial(bare, order=2, combine="sum"), 2, slow_kronecker, same=(0, 1)),
+    Grids("other grid, sum", partial(bare, order=2, combine="sum"), 2, slow_kronecker, True, same=(0, 1)),
     Grids("other grid, sum of one", partial(K, order=1, combine="sum", bias=False), 1, slow_kronecker, True),
     Grids("other grid, kernel", partial(bare, order=2, kernel=plus), 2, slow_kronecker, True),
     Grids("other grid, short kernel", partial(K.hot1, order=2, kernel=short), 2, slow_kronecker),
     Grids("other grid, short kernel, sum", partial(K, order=2, kernel=short, combine="sum", causal=(0,)), 2,
           slow_kronecker, True, same=(0, 1)),
-    Grids("other grid, temporal", partial(Axial, order=2, groups=[0], rotary=turn), 2, slow_axial, same=(1,)),
+    Grids("other grid, temporal", partial(Axial, order=2, groups=[0], rotary=turn), 2, slow_axial, True, same=(1,)),
     Grids("other grid, axial", partial(Axial, order=3, groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)), 3,
           slow_axial, True, same=(0, 1, 2)),
     Grids("other grid, multiscale", partial(Multi, order=2, stride=(1, 2), query_stride=(2, 1), windows="learned"), 2,
