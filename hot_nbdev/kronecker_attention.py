@@ -78,7 +78,7 @@ class _KroneckerWeights(AttentionLayer):
         project: str = "before",         # is the bias of queries and keys added 'before' or 'after' pooling?
         shared: bool = True,             # the same W_Q, W_K for all modes, or its own for each?
         causal: Sequence[int] = (),      # modes along which nothing may look ahead; what is later must be finite
-        qk_norm: bool = True,            # LayerNorm on pooled queries and keys, per head?
+        qk_norm: bool = True,            # LayerNorm on pooled queries and keys, per head? takes 2 features a head or more, and of 2 leaves a sign
         temperature: bool = False,       # does each mode learn a factor of its scores? it starts at 1
         qk_gain: float | None = None,    # initial matrices of queries and keys are drawn as usual, times this; default: 4 with qk_norm, else 1
         qk_act: str | None = None,       # 'relu', 'gelu' or 'silu' on pooled queries and keys, before the norm

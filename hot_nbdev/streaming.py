@@ -186,7 +186,7 @@ def stream_steps(
     x: Tensor,                          # as `forward` takes it: the steps that come next, in whole patches
     state: StreamState | None = None,   # of the steps before; None: there are none
     mask: Tensor | None = None,         # bool, as `forward` takes it
-) -> tuple:                             # what `forward` on all steps so far gives for these; and the state behind them
+) -> tuple:                             # what `forward` on all steps so far gives for these, and the state behind them; a forecaster with readout='flatten' reads the last tokens, which know all steps
     "Step a model: tokens or scores of these steps; scores, or a forecast, that know all steps so far."
     state = StreamState() if state is None else state
     if isinstance(model, HOTEncoder):
