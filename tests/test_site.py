@@ -545,6 +545,7 @@ def test_search_knows_sections_statements_and_names(browser, small):
 
 def test_a_link_to_a_statement_shows_it_at_a_glance(browser, small):
     with served_from(small) as url:
+        browser.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # of a window behind
         browser.get(f"{url}/second.html")
         link = browser.execute_script(
             "const a = document.querySelector('article a[href$=\"#thm-main\"]'); a.focus(); return a")
