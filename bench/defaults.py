@@ -2,6 +2,7 @@
 
     python bench/defaults.py --plan > todo.sh      commands whose rows are missing; run them, and ask again
     python bench/defaults.py                       the decision table, and what studies/defaults.md adopts by it
+    python bench/defaults.py --write               the rates that were found, into the tables: they name whole runs then
     python bench/defaults.py --simulate 100        how often the rule is right on invented scores
 
 Reads the tables `defaults-*` and their rows in results/defaults. Only scores of the validation part are read.
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from motion_tables import written
 from scipy.stats import rankdata
 
 from hot_nbdev.jobs import JOBS
@@ -122,6 +124,16 @@ def plan(found):
         sets = [f"{k}={v}" for k, v in (*task.step, ("rate", rate))]
         yield shlex.join(["hot_reproduce", task.table, "--data", task.data, "--row", *rows, "--seeds", *map(str, seeds),
                           *(word for s in sets for word in ("--set", s))])
+
+
+def with_rates(tables, found):
+    "Tables as JSON has them, with the rate of each run that has one, by its title."
+    for task, rows in found.items():
+        own = tables[task.table].setdefault("rates", {})
+        for row, scores in rows.items():
+            if (rate := chosen(scores)[0]) is not None:
+                own[", ".join([row, task.data, *(f"{k} {v}" for k, v in task.step)])] = rate
+    return tables
 
 
 def standardized(found):
@@ -231,6 +243,7 @@ def main(argv=None):
     parser.add_argument("--rows", type=Path, default=ROOT / "results" / "defaults", help="folder of the rows")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "defaults.csv", help="file to write")
     parser.add_argument("--plan", action="store_true", help="print the commands that are missing, and nothing else")
+    parser.add_argument("--write", action="store_true", help="the rates, into hot_nbdev/tables.json, and nothing else")
     parser.add_argument("--simulate", type=int, metavar="N", help="only: what N invented studies adopt")
     given = parser.parse_args(argv)
     if given.simulate:
@@ -244,6 +257,10 @@ def main(argv=None):
     todo = list(plan(found))
     if given.plan:
         return print(*(f"# {name}: {LACKING}" for name in absent), *todo, sep="\n")
+    if given.write:
+        path = ROOT / "hot_nbdev" / "tables.json"
+        after = with_rates(json.loads(path.read_text(encoding="utf-8")), found)
+        return path.write_text(written(after), encoding="utf-8")
     if absent or todo:
         raise SystemExit("; ".join([f"No decision yet: {len(todo)} commands to run, which --plan prints",
                                     *(f"{name}: {LACKING}" for name in absent)]))

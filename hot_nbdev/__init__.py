@@ -36,7 +36,7 @@ __all__ = [
     # what a layer does, and what each step costs
     "explain",
     # training
-    "TrainConfig", "fit", "evaluate",
+    "TrainConfig", "Classification", "Forecasting", "Segmentation", "fit", "evaluate",
 ]
 
 # %% ../nbs/toplevel.ipynb #toptc1
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from hot_nbdev.replacing import replace_linear
     from hot_nbdev.streaming import stream_steps
     from hot_nbdev.streams import StreamState, load_state, restart_streams, save_state, select_streams
+    from hot_nbdev.tasks import Classification, Forecasting, Segmentation
     from hot_nbdev.training import TrainConfig, evaluate, fit
     from hot_nbdev.transformer import (
         Block,
@@ -96,6 +97,7 @@ _HOMES = {
     "replacing": "replace_linear",
     "adapters": "add_adapters",
     "explaining": "explain",
+    "tasks": "Classification Forecasting Segmentation",
     "training": "TrainConfig fit evaluate",
 }
 

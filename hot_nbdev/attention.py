@@ -237,14 +237,14 @@ class _Plain(FeatureFunction):
 
 
 def as_features(
-    kernel: Callable | None,  # a FeatureFunction, a module or a function of one argument, or None
+    kernel: Callable | None,  # a FeatureFunction, a module or a function of one argument without negative values, or None
 ) -> FeatureFunction | None:
     "A kernel as a `FeatureFunction`."
     if kernel is None or isinstance(kernel, FeatureFunction):
         return kernel
     if isinstance(kernel, type) or not callable(kernel):
         raise ValueError(f"kernel is {kernel!r}, but must be a FeatureFunction or a function of one tensor, such as "
-                         "torch.relu or nn.ReLU()")
+                         "torch.relu or nn.ReLU(); make_kernel makes those that have a name")
     return _Plain(kernel)
 
 # %% ../nbs/attention_library.ipynb #featurepair
@@ -427,10 +427,10 @@ class FullAttention(AttentionLayer):
         device=None, dtype=None,
     ):
         super().__init__()
-        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel)
-        self.dim, self.heads, self.order, self.dropout = dim, heads, order, dropout
+        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel, qk_norm=qk_norm,
+                                      bias=bias)
+        self.dim, self.heads, self.order, self.dropout, new = dim, heads, order, dropout, dict(device=device, dtype=dtype)
         self.qk_norm, self.bias, self.kernel, self.rotary = qk_norm, bias, as_features(kernel), rotary
-        new = dict(device=device, dtype=dtype)
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
         self.to_q, self.to_k, self.to_v, self.to_out = square_layers(4, dim, bias, **new)
 

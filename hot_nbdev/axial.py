@@ -188,7 +188,8 @@ class AxialAttention(AttentionLayer):
         device=None, dtype=None,
     ):
         super().__init__()
-        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel)
+        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel, qk_norm=qk_norm,
+                                      bias=bias)
         self.groups = check_groups(type(self).__name__, groups, order)
         self.dim, self.heads, self.order, self.dropout = dim, heads, order, dropout
         self.qk_norm, self.bias, self.kernel, self.rotary = qk_norm, bias, as_features(kernel), rotary
@@ -362,7 +363,8 @@ class MultiscaleAttention(AttentionLayer):
         device=None, dtype=None,
     ):
         super().__init__()
-        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel)
+        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel, qk_norm=qk_norm,
+                                      bias=bias)
         self.dim, self.heads, self.order, self.dropout, self.windows = dim, heads, order, dropout, windows
         self.qk_norm, self.bias, self.kernel, self.rotary = qk_norm, bias, as_features(kernel), rotary
         self.stride, self.query_stride = (check_stride(type(self).__name__, name, steps, order, self.causal)
@@ -402,7 +404,7 @@ class NoAttention(AttentionLayer):
         device=None, dtype=None,
     ):
         super().__init__()
-        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout)
+        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, bias=bias)
         self.dim, self.heads, self.order, self.bias = dim, heads, order, bias
         self.to_v, self.to_out = square_layers(2, dim, bias, device=device, dtype=dtype)
 

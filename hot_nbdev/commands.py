@@ -158,7 +158,7 @@ def _command(kind: str, about: str, examples: str, argv):
     def work():
         job = kind_of.from_dict({**(_from_file(config, kind_of) if config else {}), **given})
         if not job.data:
-            raise ValueError("name the data: --data NAME")
+            raise ValueError(f"name the data: --data NAME; {parser.prog} --help says which there are")
         if show:
             return print(job)
         _train(job)

@@ -195,6 +195,9 @@ def _parse(f: dataclasses.Field, text: str):
         raise ValueError(f"{f.name} is {text!r}; give {_allowed(f)}") from None
 
 
+_AS_PYTHON = {"True": True, "False": False, "None": None}     # as Python writes them; elsewhere a word is a word
+
+
 def parse_pairs(
     texts: Sequence[str],   # each NAME=VALUE, the value JSON or a bare word
 ) -> dict:
@@ -205,7 +208,7 @@ def parse_pairs(
         if not sign or not name:
             raise ValueError(f"{text!r} is not NAME=VALUE, such as pool=sum or qk_norm=true")
         try:
-            found[name] = json.loads(value)
+            found[name] = _AS_PYTHON[value] if value in _AS_PYTHON else json.loads(value)
         except (ValueError, RecursionError):
             found[name] = value
     return found

@@ -82,7 +82,7 @@ class _KroneckerWeights(AttentionLayer):
         temperature: bool = False,       # does each mode learn a factor of its scores? it starts at 1
         qk_gain: float | None = None,    # initial matrices of queries and keys are drawn as usual, times this; default: 4 with qk_norm, else 1
         qk_act: str | None = None,       # 'relu', 'gelu' or 'silu' on pooled queries and keys, before the norm
-        kernel: Callable | None = None,  # feature function; default: softmax
+        kernel: Callable | None = None,  # feature function without negative values; default: softmax
         rotary: Callable | None = None,  # rotary(t, mode) on pooled queries and keys
         dropout: float = 0.0,            # share of map entries that training drops, in the map of each mode
         bias: bool = True,               # biases in the projections?
@@ -90,7 +90,8 @@ class _KroneckerWeights(AttentionLayer):
         device=None, dtype=None,
     ):
         super().__init__()
-        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout)
+        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, shared=shared, qk_norm=qk_norm,
+                                      temperature=temperature, bias=bias)
         qk_gain = (4.0 if qk_norm else 1.0) if qk_gain is None else qk_gain
         self.dim, self.heads, self.order, self.combine, self.pool = dim, heads, order, combine, pool
         self.project, self.shared, self.qk_norm, self.dropout, self.bias = project, shared, qk_norm, dropout, bias

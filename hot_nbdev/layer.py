@@ -28,6 +28,7 @@ def check_attention(
     causal: Sequence[int] = (),   # modes along which nothing may look ahead
     dropout: float = 0.0,         # share of map entries that training drops
     kernel: Callable | None = None,  # feature function; with one there is no map to drop from
+    **switches: bool,                # settings that are True or False, by name
 ) -> tuple:           # the causal modes, counted from 0, ascending
     "Raise unless these settings fit together."
     for what, value, out in (("dim", dim, "give the size of the last axis"), ("heads", heads, "give 1 or more"), (
@@ -36,8 +37,11 @@ def check_attention(
             raise ValueError(f"{name}: {what} is {value!r}, but must be a whole number of at least 1; {out}")
     if dim % heads:
         raise ValueError(f"{name}: dim {dim} is not divisible by heads {heads}; choose heads that divide dim")
-    if not 0 <= dropout < 1:
-        raise ValueError(f"{name}: dropout is {dropout}, but must be at least 0 and below 1; set dropout=0 for none")
+    for what, value in switches.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name}: {what} is {value!r}, but must be True or False, as in {what}=True")
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise ValueError(f"{name}: dropout is {dropout!r}, but must be at least 0 and below 1; set dropout=0 for none")
     if kernel is not None and dropout:
         raise ValueError(f"{name}: with a kernel no map is formed whose entries could be dropped; set dropout=0, or "
                          "leave the kernel out")

@@ -183,7 +183,7 @@ class HOTConfig(ModelConfig):
     depth: int = option(4, "number of blocks", least=1)
     heads: int = option(8, "number of heads; divides dim", least=1)
     attention: str = option("product", "name of the attention; several with + between them: blocks take them in turn", choices=lambda: InTurn(ATTENTIONS))
-    attention_options: dict = option({}, "further options of the attention")
+    attention_options: dict = option({}, "further options of the attention, such as pool=rsqrt, qk_norm=false or temperature=true")
     attention_dropout: float = option(0.0, "share of map entries that training drops", least=0, below=1)
     causal: tuple[int, ...] = option((), "modes along which nothing may look ahead")
     kernel: str | None = option(None, "feature function in place of the softmax", choices=KERNELS)

@@ -246,6 +246,9 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, source: di
     if Path(name).suffix == ".npy":
         parts, mean, std = _in_turn(_read_fields(name), 1 if move == "align" else 0)
         return parts, False, {"md5": None, "input": {"shift": (mean.item(),), "scale": (std.item(),)}}
+    if name not in ("indian_pines", "sentinel2"):
+        raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, indian_pines, sentinel2, and the path of a "
+                         ".npy of fields (F, n1, …, nk)")
     if move == "align":
         raise ValueError(f"motion_data: the bands of {name!r} are no tables that could come in another order; choose one of "
                          f"{[*KINDS]}, or a .npy with sheets (F, rows, columns)")

@@ -94,7 +94,8 @@ def check_input(
     modes, sizes = ", ".join(f"n{m + 1}" for m in range(order)), x.shape[-order - 1:-1]
     if x.ndim < order + 1 or x.shape[-1] != channels:
         raise ValueError(f"{name}: x must be (*batch, {modes}, {channels}), but is {tuple(x.shape)}; "
-                         "channels are the last axis, move them there by x.movedim")
+                         "channels are the last axis: x.movedim moves them there, x[..., None] adds one where there are none, "
+                         "and in_channels says how many")
     if 0 in sizes:
         raise ValueError(f"{name}: mode {sizes.index(0)} of x, {tuple(x.shape)}, is empty; only batch axes may be")
     if mask is None:

@@ -54,7 +54,7 @@ def slice_sums(
 
 # %% ../nbs/pooling.ipynb #6d6f55db
 def _at_least_one(count):
-    return count.clamp(min=1) if isinstance(count, Tensor) else count
+    return count.clamp(min=1) if isinstance(count, Tensor) else count or 1
 
 
 def slice_means(
@@ -65,7 +65,7 @@ def slice_means(
     "Means over the valid positions of each slice, and how many those are."
     sizes, more = x.shape[1:-1], torch.promote_types(x.dtype, torch.float32)
     if mask is None and not causal:
-        counts = [prod(sizes) // n for n in sizes]
+        counts = [prod(sizes[:m] + sizes[m + 1:]) for m in range(len(sizes))]
     else:
         ones = x.new_ones(1, *sizes) if mask is None else mask
         counts = slice_sums(ones[..., None].to(more), causal)

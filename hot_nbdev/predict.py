@@ -295,6 +295,8 @@ def predict(
     picture: bool = True,           # of a forecast or a segmentation too?
 ) -> list[str]:                     # lines that say what was written
     "Apply the model of a run to a file and write the answer."
+    if not Path(file).is_file():
+        raise FileNotFoundError(f"there is no file {file}")
     model, inputs = load_run(run)
     out = check_output(to or Path(file).stem + ENDINGS[inputs.task], [file], run, overwrite)
     drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None

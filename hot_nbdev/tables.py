@@ -34,6 +34,7 @@ class RunTable(Config):
     settings: dict = option({}, "of all rows")
     rows: dict = option({}, "name of a row -> its settings")
     each: tuple[dict, ...] = option(({},), "settings that every row goes through, one after the other")
+    rates: dict = option({}, "title of a run, without its seed -> the learning rate that a study found for it")
     seeds: tuple[int, ...] = option((0, 1, 2, 3, 4), "of each run; the papers: five", least=0)
 
     def check(self):
@@ -114,9 +115,10 @@ def planned(
                 continue
             for step in _steps(name, table, changes):
                 more = "".join(f", {key} {value}" for key, value in step.items())
-                settings = merged(table.settings, table.rows[row], step, changes)
-                found += [Planned(f"{row}, {shown}{more}, seed {seed}", {"data": source, **settings, "seed": seed})
-                          for seed in seeds]
+                title = f"{row}, {shown}{more}"
+                searched = {"rate": table.rates[title]} if title in table.rates else {}
+                settings = merged(table.settings, table.rows[row], step, searched, changes)
+                found += [Planned(f"{title}, seed {seed}", {"data": source, **settings, "seed": seed}) for seed in seeds]
     return found
 
 # %% ../nbs/tables.ipynb #7b1e0c27

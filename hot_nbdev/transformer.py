@@ -177,11 +177,13 @@ def attention_options(
 ) -> tuple | None:      # names; None if only the layer itself knows
     "Options that an attention takes besides dim, heads and order."
     make = ATTENTIONS[name]
-    found = signature(make).parameters.values()
+    found, made = [*signature(make).parameters.values()], getattr(make, "__self__", None)
+    if isinstance(made, type):          # a class method hands the rest on to its class
+        found = [p for p in found if p.kind is not Parameter.VAR_KEYWORD] + [*signature(made).parameters.values()]
     if any(p.kind is Parameter.VAR_KEYWORD for p in found):
         return None
     given = getattr(make, "keywords", {})
-    return tuple(p.name for p in found if p.name not in ("dim", "heads", "order", *given))
+    return tuple(dict.fromkeys(p.name for p in found if p.name not in ("dim", "heads", "order", *given)))
 
 # %% ../nbs/transformer_library.ipynb #tfatt2
 def _full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:

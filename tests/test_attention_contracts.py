@@ -10,6 +10,7 @@ from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FeatureFunction, FullAttention
+from hot_nbdev.transformer import ATTENTIONS, make_attention
 
 attention = each(ATTENTION)
 
@@ -167,3 +168,23 @@ def test_normalized_heads_compile_forward_and_backward(make, options):
     assert_close(y, want)
     for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (y, want)), strict=True):
         assert_close(a, b)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0)])
+@pytest.mark.parametrize("name", sorted(ATTENTIONS))
+def test_a_mode_without_positions_gives_nothing_and_no_error(name, sizes):
+    layer, x = make_attention(name, 8, 2, 2), torch.randn(2, *sizes, 8, requires_grad=True)
+    for mask in (None, torch.ones(2, *sizes, dtype=torch.bool)):
+        y = layer(x, mask=mask)
+        assert y.shape == x.shape
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("name, option", [
+    ("product", "qk_norm"), ("product", "shared"), ("sum", "temperature"), ("hot2", "bias"), ("full", "qk_norm"),
+    ("axial", "bias"), ("divided", "qk_norm"), ("multiscale", "qk_norm"), ("none", "bias")])
+def test_a_word_is_no_switch(name, option):
+    "Any word is true, 'False' among them."
+    for value in ("False", 0, None):
+        with pytest.raises(ValueError, match=f": {option} is {value!r}, but must be True or False"):
+            make_attention(name, 8, 2, 2, **{option: value})

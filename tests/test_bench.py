@@ -14,7 +14,7 @@ import torch
 
 from hot_nbdev.jobs import JOBS
 from hot_nbdev.results import append_row, read_rows
-from hot_nbdev.tables import RunTable, planned, read_tables
+from hot_nbdev.tables import RunTable, is_done, planned, read_tables
 
 FOLDER = Path(__file__).parents[1] / "bench"
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'
@@ -189,6 +189,21 @@ def test_what_is_missing_is_planned_rates_first(settings_study):
     del found[task]["norm, GELU"][1e-3, 3]
     assert list(bench.plan(found)) == [
         f"hot_reproduce defaults-volumes --data {task.data} --row 'norm, GELU' --seeds 3 --set rate=0.001"]
+
+
+def test_tables_name_the_rates_that_the_study_found():
+    "Each run of a table whose rate was searched has one, by a title of the table, and its row is there."
+    rows = {}
+    for name, table in read_tables().items():
+        runs = planned(name, table, seeds=table.seeds) if table.rates else []
+        assert set(table.rates) <= {run.title.rpartition(", seed ")[0] for run in runs}
+        assert all("rate" in run.settings for run in runs), name
+        for run in runs:
+            job = JOBS[table.command].from_dict(run.settings)
+            path = FOLDER.parent / job.results / f"{job.kind}.csv"
+            rows.setdefault(path, read_rows(path))
+            assert is_done(job, rows[path]), f"{name}: {run.title}"
+    assert rows
 
 
 def test_a_run_that_was_lost_is_the_worst_and_not_planned_again(settings_study):

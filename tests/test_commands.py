@@ -458,7 +458,7 @@ def test_places_that_cannot_be_written_are_found_before_training(capsys, tmp_pat
     for place in ("--results", "--out"):
         said = fails(capsys, hot_forecast, *TRAINED, place, "taken/here")
         assert "taken" in said and not Path("runs").exists()
-    assert "name the data" in fails(capsys, hot_segment)
+    assert "name the data: --data NAME; hot_segment --help says" in fails(capsys, hot_segment)
 
 
 @pytest.mark.parametrize(

@@ -687,7 +687,7 @@ def test_the_index_names_the_whole_library(real):
 
 def test_signatures_of_the_index(tmp_path):
     source = """
-        __all__ = ["f", "C", "D"]
+        __all__ = ["f", "C", "D", "E"]
         def f(x: torch.Tensor, *sizes, scale: float | None = None, **rest) -> torch.Tensor:
             "Scales `x` by a_b. And more."
         class C(nn.Module):
@@ -700,6 +700,10 @@ def test_signatures_of_the_index(tmp_path):
         class D:
             "Settings."
             rate: float = 0.1
+        class _Weights(C):
+            def __init__(self, heads: int): ...
+        class E(_Weights):
+            def run(self): ...
         def hidden(): ...
         """
     (tmp_path / "lib").mkdir()
@@ -710,7 +714,7 @@ def test_signatures_of_the_index(tmp_path):
     for part in ("## `lib.part`", "**[`f`](https://x/part.html#f)**: Scales `x` by a\\_b.",
                  "f(x: Tensor, *sizes, scale: float | None = None, **rest) -> Tensor", "**`C`**",
                  "class C(dim: int = 3)  # is a Module\n    width -> int\n    forward(x)\n",
-                 "class D(rate: float = 0.1)"):
+                 "class D(rate: float = 0.1)", "class E(heads: int)\n    run()"):
         assert part in text, (part, text)
     assert "_own" not in text and "hidden" not in text and "And more" not in text
 

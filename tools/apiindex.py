@@ -27,13 +27,10 @@ def of_book(notebook: str, root: Path) -> list[str]:
 def cells(package: Path, site: str) -> list[str]:
     "Markdown of the index, one text for each module."
     links = pages_of(package, site)
-    texts = []
-    for path in sorted(package.glob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = public(tree)
-        if not path.name.startswith("_") and names:
-            texts.append(module_text(f"{package.name}.{path.stem}", tree, names, links))
-    return texts
+    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(package.glob("*.py"))}
+    classes = {node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)}
+    return [module_text(f"{package.name}.{stem}", tree, names, links, classes)
+            for stem, tree in trees.items() if not stem.startswith("_") and (names := public(tree))]
 
 
 def pages_of(package: Path, site: str) -> dict[str, str]:
@@ -50,14 +47,14 @@ def public(tree: ast.Module) -> set[str]:
     return set()
 
 
-def module_text(module: str, tree: ast.Module, names: set[str], links: dict[str, str]) -> str:
+def module_text(module: str, tree: ast.Module, names: set[str], links: dict[str, str], classes: dict) -> str:
     parts = [f"## `{module}`", summary(tree)]
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in names:
             url = links.get(f"{module}.{node.name}")
             name = f"[`{node.name}`]({url})" if url else f"`{node.name}`"
             about = summary(node)
-            code = class_code(node) if isinstance(node, ast.ClassDef) else signature(node.name, node)
+            code = class_code(node, classes) if isinstance(node, ast.ClassDef) else signature(node.name, node)
             parts += [f"**{name}**" + (f": {about}" if about else ""), f"```python\n{code}\n```"]
     return "\n\n".join(part for part in parts if part)
 
@@ -71,10 +68,18 @@ def summary(node) -> str:
     return "".join(parts)
 
 
-def class_code(node: ast.ClassDef) -> str:
+def maker(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> ast.FunctionDef | None:
+    "`__init__` of a class, or of the first of its ancestors in the library that has one; a data class has none."
+    if any("dataclass" in ast.unparse(d) for d in node.decorator_list):
+        return None
+    own = (m for m in node.body if isinstance(m, ast.FunctionDef) and m.name == "__init__")
+    parents = (classes[name] for b in node.bases if (name := kind(b).rpartition(".")[2]) in classes)
+    return next(own, None) or next((m for parent in parents if (m := maker(parent, classes))), None)
+
+
+def class_code(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> str:
     "How an object is made, and what can be asked of it."
-    methods = [m for m in node.body if isinstance(m, ast.FunctionDef)]
-    made = next((m for m in methods if m.name == "__init__"), None)
+    methods, made = [m for m in node.body if isinstance(m, ast.FunctionDef)], maker(node, classes)
     bases = ", ".join(name for b in node.bases if not (name := kind(b)).startswith("_"))
     head = signature(node.name, made, bound=True) if made else fields(node)
     lines = [f"class {head}" + (f"  # is a {bases}" if bases else "")]
