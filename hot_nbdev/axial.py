@@ -363,8 +363,7 @@ class MultiscaleAttention(AttentionLayer):
         device=None, dtype=None,
     ):
         super().__init__()
-        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel, qk_norm=qk_norm,
-                                      bias=bias)
+        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, kernel, qk_norm=qk_norm, bias=bias)
         self.dim, self.heads, self.order, self.dropout, self.windows = dim, heads, order, dropout, windows
         self.qk_norm, self.bias, self.kernel, self.rotary = qk_norm, bias, as_features(kernel), rotary
         self.stride, self.query_stride = (check_stride(type(self).__name__, name, steps, order, self.causal)

@@ -93,10 +93,9 @@ class _KroneckerWeights(AttentionLayer):
         self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, shared=shared, qk_norm=qk_norm,
                                       temperature=temperature, bias=bias)
         qk_gain = (4.0 if qk_norm else 1.0) if qk_gain is None else qk_gain
-        self.dim, self.heads, self.order, self.combine, self.pool = dim, heads, order, combine, pool
-        self.project, self.shared, self.qk_norm, self.dropout, self.bias = project, shared, qk_norm, dropout, bias
-        self.kernel, self.rotary, new = as_features(kernel), rotary, dict(device=device, dtype=dtype)
-        self.temperature, self.qk_gain, self.qk_act = temperature, qk_gain, qk_act
+        self.dim, self.heads, self.order, self.combine, self.pool, self.project = dim, heads, order, combine, pool, project
+        self.shared, self.qk_norm, self.qk_gain, self.qk_act, self.temperature = shared, qk_norm, qk_gain, qk_act, temperature
+        self.kernel, self.rotary, self.dropout, self.bias, new = as_features(kernel), rotary, dropout, bias, dict(device=device, dtype=dtype)
         _check_choices(self)
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
         self.to_q, self.to_k, self.to_v, self.to_out = square_layers(4, dim, bias, **new)
