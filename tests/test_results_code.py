@@ -131,7 +131,8 @@ READS = re.compile(r"\b(" + "|".join([*JOBS, "defaults"]) + r")\.csv\b")     # t
 
 def tables_of(chapter):
     "Kinds of runs whose rows the chapter reads, each once: an exercise may read them again."
-    return list(dict.fromkeys(kind for c in chapter.code if "read_rows" in c.source for kind in READS.findall(c.source)))
+    sources = [c.source for c in chapter.code if "read_rows" in c.source]
+    return list(dict.fromkeys(kind for source in sources for kind in READS.findall(source)))
 
 
 SHOWING = [path for path in CHAPTERS if tables_of(Chapter(path))]
