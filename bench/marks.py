@@ -3,7 +3,9 @@
     python bench/marks.py --pace             updates on one and two threads, plain and compiled; some minutes, alone
     python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
-    python bench/marks.py                    the comparisons, into results/marks.csv, from results/marks/
+    python bench/marks.py                    what counts of the rows in results/marks/, into results/marks.csv; the
+                                             comparisons, into marks_compared.csv; and, for volumes, how often each
+                                             tenth of the probabilities is right, into marks_calibration.csv
 
 For each data set sizes and epochs are chosen first, with product attention and seed 99, then a rate for each kind,
 then come the seeds.
@@ -196,6 +198,49 @@ def over_samples(progress, ours, theirs, seeds):
             "high over samples": float(np.mean([c.high for c in found]))}
 
 
+TOLD = ("parameters", "multiply_adds", "epochs", "best_epoch", "seconds", "processor", "threads", "torch", "commit",
+        "code", "modules")      # columns of a row that are kept as they are
+SCORES = {"classify": ("auc", "acc"), "forecast": ("mse", "mae")}
+
+
+def kept(progress):
+    "A line for each run that counts: the scores of both parts, recall of each class where there are classes."
+    lines, names = [], SCORES[progress.case.command]
+    for (kind, step), by_seed in progress.scores.items():
+        for seed, row in by_seed.items():
+            own = json.loads(row["settings"])
+            recalls = recalls_of(read_scores(row, progress.folder)) if progress.case.command == "classify" else ("", "")
+            lines.append({
+                "data": progress.name, "horizon": dict(step).get("horizon", ""), "kind": kind, "seed": seed,
+                "rate": own["rate"], **dict(zip(("metric", "second"), names, strict=True)),
+                **{f"{part} {at}": row[f"{part}_{name}"] for part in ("val", "test")
+                   for at, name in zip(("metric", "second"), names, strict=True)},
+                **dict(zip(("recall 0", "recall 1"), recalls, strict=True)),
+                "choice": json.dumps(progress.choice),
+                **{key: row.get(key, "") for key in TOLD}})
+    return lines
+
+
+def recalls_of(found):
+    "Share of each of two classes that is named rightly, at probability one half."
+    named = found["probability"].argmax(1)
+    return [float((named[found["label"] == c] == c).mean()) for c in (0, 1)]
+
+
+def calibration(progress, bins=10):
+    "For each kind a line for each bin of equal counts, seeds together: mean probability, and how often it is right."
+    lines = []
+    for (kind, _), by_seed in progress.scores.items() if progress.case.command == "classify" else ():
+        found = [read_scores(row, progress.folder) for row in by_seed.values()]
+        p = np.concatenate([f["probability"][:, 1] for f in found])
+        label = np.concatenate([f["label"] for f in found]).reshape(-1)
+        order = np.argsort(p, kind="stable")
+        lines += [{"data": progress.name, "kind": kind, "seeds": len(found), "bin": b, "count": len(part),
+                   "probability": float(p[part].mean()), "share": float(label[part].mean())}
+                  for b, part in enumerate(np.array_split(order, bins))]
+    return lines
+
+
 def pace(name, threads, compiled, updates=5):
     "Seconds of an update of the product, the least of three rounds."
     case = CASES[name]
@@ -239,8 +284,9 @@ def main(argv=None):
             done = bool(p.rates) and all(p.rates[k] for k in p.case.kinds if k not in FEWER)
             tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if done else {})
         path.write_text(written(tables), encoding="utf-8")
-    if lines := [line for progress in found for line in compared(progress)]:
-        write_csv(ROOT / "results" / "marks.csv", list(lines[0]), lines)
+    for name, of in (("marks", kept), ("marks_compared", compared), ("marks_calibration", calibration)):
+        if lines := [line for progress in found for line in of(progress)]:
+            write_csv(ROOT / "results" / f"{name}.csv", list(lines[0]), lines)
 
 
 if __name__ == "__main__":

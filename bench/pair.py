@@ -2,7 +2,9 @@
 
     python bench/pair.py --pace              measure seconds and multiply-adds of an update; five minutes on one core
     python bench/pair.py --write             the tables, from that pace and the rates that won on seed 99
-    python bench/pair.py                     the comparisons of studies/pair.md, from results/pair/
+    python bench/pair.py --plan              commands whose rows are missing; bench/todo.py does them
+    python bench/pair.py                     what counts of the rows in results/pair/, into results/pair.csv, and the
+                                             comparisons of studies/pair.md, into results/pair_compared.csv
 
 Runs are made by hot_reproduce pair-…-rates, then pair-…-time and pair-…-work.
 """
@@ -25,11 +27,11 @@ from hot_nbdev.jobs import JOBS, build
 from hot_nbdev.paired import holm, paired_t
 from hot_nbdev.parts import redrawn, sampled
 from hot_nbdev.results import processor, read_rows, write_csv
-from hot_nbdev.tables import merged
+from hot_nbdev.tables import merged, read_tables
 
 ROOT, ROWS = Path(__file__).parents[1], "results/pair"
 PACE = ROOT / "results" / "pair_pace.csv"
-GRID, SEARCHED, SEEDS, SECONDS = (3e-4, 1e-3, 3e-3), 99, 5, 40
+GRID, SEARCHED, SEEDS, SECONDS, BUDGETS = (3e-4, 1e-3, 3e-3), 99, 5, 40, ("time", "work")
 NORM = {"qk_norm": True}
 POOLED = {**NORM, "pool": "rsqrt", "qk_gain": 4.0}  # named, whatever the defaults will be
 KINDS = {
@@ -201,6 +203,24 @@ def tables_of(name, epochs, folder):
     return made, todo
 
 
+def kept(name, budget, epochs, folder):
+    "A line for each run that counts at this budget; and a command for each kind that lacks some of its seeds."
+    case, lines, todo = CASES[name], [], []
+    work = {r["kind"]: int(r["multiply_adds"]) * int(r["updates"]) for r in read_rows(PACE) if r["data"] == name}
+    rates = {kind: own["rate"] for kind, own in
+             read_tables()[f"pair-{slug(name)}-{budget}"].rows.items()}
+    for kind, rows in ((kind, found_rows(name, budget, epochs, folder)[kind]) for kind in KINDS):
+        there = {own["seed"]: line for own, line in rows if own["seed"] < SEEDS and own["rate"] == rates[kind]}
+        if missing := [str(s) for s in range(SEEDS) if s not in there]:
+            todo.append(f"hot_reproduce pair-{slug(name)}-{budget} --row '{kind}' --seeds {' '.join(missing)}")
+        lines += [{"budget": budget, "data": name, "kind": kind, "seed": s, "rate": rates[kind],
+                   "epochs": epochs[name, kind, budget], "multiply_adds": epochs[name, kind, budget] * work[kind],
+                   "seconds": line["seconds"], "metric": case.score, "sign": case.sign, "score": line[case.score],
+                   **{key: line.get(key, "") for key in ("commit", "code", "modules")}}
+                  for s, line in sorted(there.items())]
+    return lines, todo
+
+
 def compared(scores, budget):
     "A line for each data set and comparison. `scores`: data -> kind -> seed -> score, more is better."
     lines = []
@@ -228,6 +248,16 @@ def compared(scores, budget):
     return lines
 
 
+def scores_of(lines, budget):
+    "data -> kind -> seed -> score, more is better, of the lines of `kept`."
+    scores = {}
+    for line in lines:
+        if line["budget"] == budget:
+            kinds = scores.setdefault(line["data"], {})
+            kinds.setdefault(line["kind"], {})[int(line["seed"])] = int(line["sign"]) * float(line["score"])
+    return scores
+
+
 def over_data(lines, draws=10_000, seed=0):
     "Mean standardized difference of the first comparison over data sets, 95 % by bootstrap, how many are positive."
     d = np.array([line["in deviations"] for line in lines if (line["ours"], line["theirs"]) == COMPARED[0]])
@@ -238,6 +268,7 @@ def over_data(lines, draws=10_000, seed=0):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pace", action="store_true", help="measure; needs the official files and motion_fields/")
+    parser.add_argument("--plan", action="store_true", help="commands whose rows are missing")
     parser.add_argument("--write", action="store_true", help="the tables, into hot_nbdev/tables.json")
     parser.add_argument("--data", nargs="*", default=list(CASES), choices=list(CASES), help="default: all")
     parser.add_argument("--rows", type=Path, default=ROOT / ROWS, help="folder of the rows")
@@ -253,41 +284,31 @@ def main():
     epochs = {
         (r["data"], r["kind"], budget): int(r[f"epochs_{budget}"])
         for r in read_rows(PACE)
-        for budget in ("time", "work")
+        for budget in BUDGETS
     }
-    path = ROOT / "hot_nbdev" / "tables.json"
-    after, scores = json.loads(path.read_text(encoding="utf-8")), {"time": {}, "work": {}}
+    path, lines, plan = ROOT / "hot_nbdev" / "tables.json", [], []
+    after = json.loads(path.read_text(encoding="utf-8"))
     for name in args.data:
         made, todo = tables_of(name, epochs, args.rows)
         after.update(made)
-        for kind, more in todo.items():
-            for rate in more:
-                print(f"hot_reproduce pair-{slug(name)}-rates --row '{kind}' --seeds {SEARCHED} --set rate={rate}")
-        for budget in scores:
-            kinds = {
-                kind: {
-                    own["seed"]: CASES[name].sign * float(line[CASES[name].score])
-                    for own, line in rows
-                    if own["seed"] < SEEDS
-                }
-                for kind, rows in found_rows(name, budget, epochs, args.rows).items()
-            }
-            if not todo and len(kinds) == len(KINDS) and all(len(v) == SEEDS for v in kinds.values()):
-                scores[budget][name] = kinds
+        plan += [
+            f"hot_reproduce pair-{slug(name)}-rates --row '{kind}' --seeds {SEARCHED} --set rate={rate}"
+            for kind, more in todo.items()
+            for rate in more
+        ]
+        for budget in () if todo else BUDGETS:
+            found, missing = kept(name, budget, epochs, args.rows)
+            lines, plan = lines + found, plan + missing
     if args.write:
         path.write_text(written(after), encoding="utf-8")
-    lines = {budget: compared(found, budget) for budget, found in scores.items()}
-    if any(lines.values()):
-        rows = [line for found in lines.values() for line in found]
-        write_csv(ROOT / "results" / "pair.csv", list(rows[0]), rows)
-        for budget, found in lines.items():
-            if found:
-                print(
-                    budget,
-                    "product - alternating, in deviations: {:.2f} ({:.2f} to {:.2f}), {} of {} positive".format(
-                        *over_data(found)
-                    ),
-                )
+    elif args.plan:
+        print(*plan, sep="\n")
+    elif plan:
+        sys.exit(f"{len(plan)} commands are still to run: see --plan")
+    else:
+        write_csv(ROOT / "results" / "pair.csv", list(lines[0]), lines)
+        found = [line for budget in BUDGETS for line in compared(scores_of(lines, budget), budget)]
+        write_csv(ROOT / "results" / "pair_compared.csv", list(found[0]), found)
 
 
 if __name__ == "__main__":

@@ -364,6 +364,29 @@ def test_one_layer_or_a_pair_is_compared_at_equal_budgets(load, tmp_path, monkey
     assert (positive, count) == (3, 3) and low <= mean <= high and mean > 1
 
 
+def test_the_pairs_that_a_chapter_shows_are_those_of_the_rows(load, tmp_path):
+    "results/pair.csv and the comparisons follow from the rows of the runs; a run that is missing is asked for."
+    from hot_nbdev.results import read_rows
+    bench = load("pair")
+    epochs = {(r["data"], r["kind"], budget): int(r[f"epochs_{budget}"])
+              for r in read_rows(bench.PACE) for budget in bench.BUDGETS}
+    none, todo = bench.kept("white", "time", epochs, tmp_path)
+    assert none == [] and len(todo) == len(bench.KINDS)
+    assert todo[0] == "hot_reproduce pair-white-time --row 'alternating' --seeds 0 1 2 3 4"
+    lines, compared = [], []
+    for name in bench.CASES:
+        for budget in bench.BUDGETS:
+            found, todo = bench.kept(name, budget, epochs, bench.ROOT / bench.ROWS)
+            assert len(found) == 4 * bench.SEEDS and not todo
+            lines += found
+    shown = read_rows(bench.ROOT / "results" / "pair.csv")
+    assert [{k: str(v) for k, v in line.items()} for line in lines] == shown
+    for budget in bench.BUDGETS:
+        compared += bench.compared(bench.scores_of(shown, budget), budget)
+    for line, stored in zip(compared, read_rows(bench.ROOT / "results" / "pair_compared.csv"), strict=True):
+        assert line["data"] == stored["data"] and np.isclose(line["p (Holm)"], float(stored["p (Holm)"]))
+
+
 def test_the_opening_is_run_with_its_own_code(load):
     bench = load("modes")
     own = bench.chapter()
@@ -540,7 +563,7 @@ def marks(load, tmp_path):
                 for _, settings in planned("marks", table, [row], None, list(map(int, seeds)), changes):
                     numbers = JOBS["forecast"].from_dict(settings).numbers()
                     append_row(tmp_path / "forecast.csv", {"settings": json.dumps(numbers), "val_mse": score(numbers),
-                                                           "test_mse": score(numbers)})
+                                                           "test_mse": score(numbers), "val_mae": 0, "test_mae": 0})
         return bench.Progress(name, tmp_path), asked
     return bench, do
 
@@ -556,6 +579,13 @@ def test_marks_choose_then_search_then_compare(marks):
     gap = {line["against"]: line for line in lines[:5]}
     assert gap["none"]["difference"] == pytest.approx(1) and gap["none"]["p (Holm)"] < 0.001
     assert gap["sum"]["p (Holm)"] == 1
+    shown = bench.kept(progress)
+    assert len(shown) == 2 * 6 * 5 and {line["recall 0"] for line in shown} == {""}
+    assert bench.calibration(progress) == []
+    none = [line for line in shown if (line["kind"], line["horizon"]) == ("none", 336)]
+    assert [line["seed"] for line in none] == [0, 1, 2, 3, 4] and {line["rate"] for line in none} == {0.01}
+    longer = {line["against"]: line for line in lines[5:]}
+    assert np.mean([float(line["test metric"]) for line in none]) == pytest.approx(-longer["none"]["other"])
     table = RunTable.from_dict(progress.table(True))
     assert table.rows["none"]["rate"] == 0.01 and table.settings["lookback"] == 192
     assert "dim" not in table.rows["DLinear"]
@@ -572,6 +602,13 @@ def test_marks_of_volumes_say_what_the_choice_of_test_samples_does(load, tmp_pat
             by_seed[s] = {"scores": f"scores/{noise}-{s}.npz", "run": "x"}
     found = bench.over_samples(progress, *rows, [0, 1])
     assert 0 < found["low over samples"] < found["high over samples"] < 1
+    progress.scores = {("product", ()): rows[0]}
+    lines = bench.calibration(progress)
+    assert [line["count"] for line in lines] == [8] * 10 and lines[0]["seeds"] == 2
+    assert (lines[0]["share"], lines[-1]["share"]) == (0, 1)
+    assert lines[0]["probability"] < 0.5 < lines[-1]["probability"]
+    half = {"label": np.array([0, 0, 1]), "probability": np.array([[.9, .1], [.2, .8], [.4, .6]])}
+    assert bench.recalls_of(half) == [0.5, 1.0]
 
 
 def test_the_plan_of_the_marks_asks_for_what_the_tables_have(load, capsys):

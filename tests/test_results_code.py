@@ -126,7 +126,7 @@ def test_a_run_that_goes_on_by_other_code_names_none(library, tmp_path, monkeypa
 
 # what chapters show of runs
 
-READS = re.compile(r"\b(" + "|".join([*JOBS, "defaults"]) + r")\.csv\b")     # the study of defaults keeps rows of four
+READS = re.compile(r"\b(" + "|".join([*JOBS, "defaults", "pair"]) + r")\.csv\b")     # two studies keep rows of four
 
 
 def tables_of(chapter):
@@ -159,7 +159,7 @@ def behind(chapter, folder=ROOT / "results"):
 
 
 def test_chapters_that_show_rows_are_found():
-    assert [p.name[:2] for p in SHOWING] == ["19", "20", "21", "22", "24"]
+    assert [p.name[:2] for p in SHOWING] == ["19", "20", "21", "22", "24", "25"]
 
 
 @pytest.mark.parametrize("path", SHOWING, ids=lambda p: p.stem)
