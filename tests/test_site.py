@@ -122,6 +122,30 @@ def test_cells_keep_the_mark_by_which_the_theme_finds_their_folds():
     assert text == '<div class="cell tag_hide-input docutils container"><div class="cell_input">'
 
 
+@pytest.mark.parametrize(("long", "short"), [
+    ('<a class="reference internal" href="a.html"><span class="std std-doc">chapter 2</span></a>',
+     '<a href="a.html">chapter 2</a>'),
+    ('<a class="reference internal nav-link" href="#b">b</a>', '<a class="reference internal nav-link" href="#b">b</a>'),
+    ('<span class="std std-ref">a <span class="math">b</span></span>', '<span class="std std-ref">a <span class="math">b</span></span>'),
+    ('<p aria-level="2" class="caption" role="heading"><span class="caption-text">Part I</span></p>',
+     '<p aria-level="2" class="caption" role="heading">Part I</p>'),
+    ('<figcaption><p><span class="caption-text">A figure</span></p></figcaption>',
+     '<figcaption><p><span class="caption-text">A figure</span></p></figcaption>'),
+])
+def test_marks_that_no_style_asks_for_are_left_out(long, short):
+    for pattern, rest in finish.SHORTER:
+        long = pattern.sub(rest, long)
+    assert long == short
+
+
+def test_a_result_of_the_search_does_not_say_its_title_twice():
+    from findable import Found, index_of
+    page, statement = Found("a", "a", "page", "A page"), Found("a", "thm-a", "statement", "Theorem 1 (All is well)")
+    page.words, statement.words = ["A page", "about nothing"], ["Theorem 1", " (All is well)", ". Let all be well."]
+    rows = index_of([page, statement])["places"]
+    assert [row[3:] for row in rows] == [["A page", "about nothing"], ["Theorem 1 (All is well)", "Let all be well."]]
+
+
 def test_the_contents_of_a_page_stand_in_it_once(site):
     "The theme has them once more for printing."
     for name in pages(site):

@@ -84,6 +84,7 @@ def index_of(found: list[Found]) -> dict:
         title, text = tidy(place.title), tidy(" ".join(place.words))
         counts = Counter(terms(text)) + Counter(terms(title))
         begin = text if len(text) < SHOWN else text[:SHOWN].rpartition(" ")[0]
+        begin = begin.removeprefix(title).lstrip(" .:")        # the title stands above it
         rows.append([pages.index(place.page), place.anchor, place.kind, title, begin])
         lengths.append(sum(counts.values()))
         for term, count in counts.items():

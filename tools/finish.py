@@ -33,6 +33,9 @@ SHORTER = [     # marks of docutils and of the theme that nothing asks for
     (re.compile(r'<tr class="row-(?:odd|even)">'), "<tr>"),
     (re.compile(r"<(td|th)([^>]*)><p>((?:(?!</?p>|</?td).)*)</p></\1>", re.DOTALL), r"<\1\2>\3</\1>"),
     (re.compile(r'<li class="toctree-l1"><a class="reference internal" '), "<li><a "),
+    (re.compile(r'<a class="reference internal" '), "<a "),
+    (re.compile(r'<span class="std std-(?:doc|ref|numref)">((?:(?!</?span\b).)*)</span>', re.DOTALL), r"\1"),
+    (re.compile(r'(<p [^>]*class="caption"[^>]*>)<span class="caption-text">([^<]*)</span></p>'), r"\1\2</p>"),
     (re.compile(r"<pre><span></span>"), "<pre>"),
     (re.compile(r"<!--(?!\[).*?-->", re.DOTALL), ""),
     (re.compile(r'<div id="jb-print-toc">.*?</nav>\s*</div>', re.DOTALL), ""),     # the page's contents once more
