@@ -125,17 +125,17 @@ def test_cells_keep_the_mark_by_which_the_theme_finds_their_folds():
 @pytest.mark.parametrize(("long", "short"), [
     ('<a class="reference internal" href="a.html"><span class="std std-doc">chapter 2</span></a>',
      '<a href="a.html">chapter 2</a>'),
-    ('<a class="reference internal nav-link" href="#b">b</a>', '<a class="reference internal nav-link" href="#b">b</a>'),
-    ('<span class="std std-ref">a <span class="math">b</span></span>', '<span class="std std-ref">a <span class="math">b</span></span>'),
+    ('<a class="reference internal nav-link" href="#b">b</a>', ...),     # the theme looks for it
+    ('<span class="std std-ref">a <span class="math">b</span></span>', ...),
     ('<p aria-level="2" class="caption" role="heading"><span class="caption-text">Part I</span></p>',
      '<p aria-level="2" class="caption" role="heading">Part I</p>'),
-    ('<figcaption><p><span class="caption-text">A figure</span></p></figcaption>',
-     '<figcaption><p><span class="caption-text">A figure</span></p></figcaption>'),
+    ('<figcaption><p><span class="caption-text">A figure</span></p></figcaption>', ...),
 ])
 def test_marks_that_no_style_asks_for_are_left_out(long, short):
+    text = long
     for pattern, rest in finish.SHORTER:
-        long = pattern.sub(rest, long)
-    assert long == short
+        text = pattern.sub(rest, text)
+    assert text == (long if short is ... else short)
 
 
 def test_a_result_of_the_search_does_not_say_its_title_twice():
