@@ -17,7 +17,7 @@ from sphinx.search.en import SearchEnglish
 
 RANKING = Path(__file__).with_name("search.js")
 WORDS = re.compile(r"[^\W_]+")
-SHOWN = 110     # characters of its text that a result shows
+SHOWN = 96      # characters of its text that a result shows
 UNREAD = (nodes.raw, nodes.math, nodes.math_block, nodes.comment, nodes.target, nodes.image)
 
 
