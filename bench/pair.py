@@ -258,13 +258,6 @@ def scores_of(lines, budget):
     return scores
 
 
-def over_data(lines, draws=10_000, seed=0):
-    "Mean standardized difference of the first comparison over data sets, 95 % by bootstrap, how many are positive."
-    d = np.array([line["in deviations"] for line in lines if (line["ours"], line["theirs"]) == COMPARED[0]])
-    means = np.random.default_rng(seed).choice(d, (draws, len(d))).mean(1)
-    return d.mean(), *np.percentile(means, [2.5, 97.5]), int((d > 0).sum()), len(d)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pace", action="store_true", help="measure; needs the official files and motion_fields/")
