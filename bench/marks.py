@@ -3,6 +3,7 @@
     python bench/marks.py --pace             updates on one and two threads, plain and compiled; some minutes, alone
     python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
+    python bench/marks.py --simple           forecasts without training at the chosen lookback, into marks_simple.csv
     python bench/marks.py                    what counts of the rows in results/marks/, into results/marks.csv; the
                                              comparisons, into marks_compared.csv; and, for volumes, how often each
                                              tenth of the probabilities is right, into marks_calibration.csv
@@ -22,6 +23,7 @@ import numpy as np
 import torch
 from defaults import scored, told
 from motion_tables import chosen, written
+from simple_forecasts import rows as simple_rows
 
 from hot_nbdev.jobs import JOBS, build
 from hot_nbdev.paired import delong, holm, paired_t, read_scores
@@ -32,7 +34,7 @@ from hot_nbdev.tables import merged
 ROOT, FOLDER = Path(__file__).parents[1], "results/marks"
 GRID, FIRST_RATE, SEARCHED, SEEDS = (3e-4, 1e-3, 3e-3), 1e-3, 99, (0, 1, 2, 3, 4)
 FEWER = {"ResNet-18": (0,)}     # a kind that has fewer seeds, and the rate of its quarter
-LEAST = {"epochs": 0.005}       # gain in score for which a setting that costs more is taken; of others any gain is
+LEAST = dict.fromkeys(("epochs", "dim", "lookback"), 0.005)     # gain in score for which one that costs more is taken
 
 
 class Case(NamedTuple):
@@ -264,9 +266,18 @@ def pace(name, threads, compiled, updates=5):
             "hardware": processor(), "torch": torch.__version__.split("+")[0]}
 
 
+def without_training(progress):
+    "Of a series whose lookback is chosen: the simple forecasts and the best linear one, from the same window."
+    if "lookback" not in progress.choice:
+        return []
+    horizons = [step["horizon"] for step in progress.case.each]
+    rows = simple_rows(progress.case.data, horizons, progress.choice["lookback"])
+    return [{**row, "data": progress.name} for row in rows]
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--pace", "--plan", "--write"):
+    for flag in ("--pace", "--plan", "--write", "--simple"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--data", nargs="*", default=list(CASES), choices=list(CASES), help="default: all")
     parser.add_argument("--rows", type=Path, default=ROOT / FOLDER, help="folder of the rows")
@@ -277,6 +288,9 @@ def main(argv=None):
     found = [Progress(name, given.rows) for name in given.data]
     if given.plan:
         return print(*(command for progress in found for command in progress.todo), sep="\n")
+    if given.simple:
+        rows = [row for progress in found for row in without_training(progress)]
+        return write_csv(ROOT / "results" / "marks_simple.csv", list(rows[0]), rows)
     if given.write:
         path = ROOT / "hot_nbdev" / "tables.json"
         tables = json.loads(path.read_text(encoding="utf-8"))

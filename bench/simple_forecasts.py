@@ -23,15 +23,15 @@ PERIODS = {"exchange_rate": 7, "ETTh1": 24, "ETTm1": 96, "weather": 144}     # a
 HORIZONS, LOOKBACK = (96, 192, 336, 720), 96
 
 
-def models(data, horizon, parts):
-    "Name, model and parts of each method. A day of weather exceeds the lookback; its repeat sees more."
+def models(data, lookback, horizon, parts):
+    "Name, model and parts of each method. A day of weather may exceed the lookback; its repeat sees more."
     for name in ("last", "mean"):
-        yield name, simple_forecaster(name, LOOKBACK, (horizon,)), parts
-    back = max(LOOKBACK, PERIODS[data])
+        yield name, simple_forecaster(name, lookback, (horizon,)), parts
+    back = max(lookback, PERIODS[data])
     yield "seasonal", simple_forecaster("seasonal", back, (horizon,), PERIODS[data]), (
-        parts if back == LOOKBACK else forecast_data(data, back, horizon, download=False))
+        parts if back == lookback else forecast_data(data, back, horizon, download=False))
     for name, norm in [("least squares", False), ("least squares, normalized", True)]:
-        yield name, least_squares(LinearConfig(LOOKBACK, (horizon,), instance_norm=norm), parts.train), parts
+        yield name, least_squares(LinearConfig(lookback, (horizon,), instance_norm=norm), parts.train), parts
 
 
 def scores(model, part):
@@ -39,10 +39,10 @@ def scores(model, part):
     return {key: f"{found[key]:.6f}" for key in ("mse", "mae", "smape")}
 
 
-def rows(data, horizons=HORIZONS):
+def rows(data, horizons=HORIZONS, lookback=LOOKBACK):
     for horizon in horizons:
-        parts = forecast_data(data, LOOKBACK, horizon, download=False)
-        for name, model, used in models(data, horizon, parts):
+        parts = forecast_data(data, lookback, horizon, download=False)
+        for name, model, used in models(data, lookback, horizon, parts):
             both = {f"{of}_{key}": value for of in ("val", "test")
                     for key, value in scores(model, getattr(used, of)).items()}
             yield {"data": data, "md5": parts.about["md5"], "method": name, "lookback": model.config.lookback,

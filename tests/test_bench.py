@@ -7,10 +7,12 @@ import sys
 from itertools import accumulate
 from math import prod
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from smallfiles import write_series
 
 from hot_nbdev.jobs import JOBS
 from hot_nbdev.results import append_row, read_rows
@@ -607,6 +609,23 @@ def test_marks_of_volumes_say_what_the_choice_of_test_samples_does(load, tmp_pat
     assert lines[0]["probability"] < 0.5 < lines[-1]["probability"]
     half = {"label": np.array([0, 0, 1]), "probability": np.array([[.9, .1], [.2, .8], [.4, .6]])}
     assert bench.recalls_of(half) == [0.5, 1.0]
+
+
+def test_forecasts_without_training_beside_the_marks_see_the_chosen_window(load, tmp_path, monkeypatch):
+    bench, path = load("marks"), str(tmp_path / "waves.csv")
+    write_series(path, rows=400)
+    monkeypatch.setitem(sys.modules["simple_forecasts"].PERIODS, path, 24)
+    progress = SimpleNamespace(name="Waves", choice={}, case=bench.SERIES._replace(data=path, each=({"horizon": 8},)))
+    assert bench.without_training(progress) == []               # nothing is chosen yet
+    progress.choice = {"lookback": 12}
+    rows = {row["method"]: row for row in bench.without_training(progress)}
+    assert {name: int(row["lookback"]) for name, row in rows.items()} == {
+        "last": 12, "mean": 12, "seasonal": 24, "least squares": 12, "least squares, normalized": 12}
+    assert {row["data"] for row in rows.values()} == {"Waves"}
+    progress.choice = {"lookback": 48}
+    longer = {row["method"]: row for row in bench.without_training(progress)}
+    assert longer["seasonal"]["test_mse"] == rows["seasonal"]["test_mse"]
+    assert float(longer["least squares"]["test_mse"]) < float(rows["least squares"]["test_mse"])
 
 
 def test_the_plan_of_the_marks_asks_for_what_the_tables_have(load, capsys):
