@@ -538,6 +538,36 @@ def test_the_readme_shows_the_rows_of_today():
     assert rows and [r["what"] for r in rows if f"{float(r['over_floor']):.2f}" not in readme] == []
 
 
+def test_the_nearest_tasks_are_what_their_names_say(load):
+    bench = load("nearest")
+    u, other = torch.randn(2, 3, 16, 16)
+    left, right = torch.tensor([0, 5, 15]), torch.tensor([2, 5, 1])
+    for i, frames in enumerate(zip(*bench.Halves.frames(u, other, left, right), strict=True)):
+        for t, frame in enumerate(frames):
+            halves = u[i, :, :8].roll(t * int(left[i]), 0), u[i, :, 8:].roll(t * int(right[i]), 0)
+            assert torch.equal(frame, torch.cat(halves, 1))
+    for i, (a, b, c) in enumerate(zip(*bench.Turned.frames(u, other, left, right), strict=True)):
+        way = 1 if int(left[i]) % 2 == 0 else -1
+        assert torch.equal(b, a.rot90(way, (0, 1))) and torch.equal(c, b.rot90(way, (0, 1)))
+    _, seen, wanted = bench.Texture.frames(u, other, left, right)
+    assert torch.equal(wanted[0, 4, 0], seen[0, 3, 0] * seen[0, 4, 15])
+
+
+def test_the_nearest_tasks_search_rates_then_run_seeds_and_share_no_sample(load, tmp_path, monkeypatch):
+    bench = load("nearest")
+    parts = bench.NearestJob.from_dict(bench.settings("halves", "product")).parts()
+    assert [len(part) for part in parts[:3]] == [1600, 256, 512]
+    assert parts.train[torch.arange(2)][0].shape == (2, 16, 16, 2)
+    assert bench.settings("turned", "full")["positions"] == "learned"
+    assert not {"positions"} & (bench.settings("turned", "dilated").keys() | bench.settings("halves", "full").keys())
+    assert bench.missing("texture", "none", tmp_path) == (None, [(rate, 99) for rate in bench.GRID])
+    monkeypatch.setattr(bench, "FIELDS", {"train": 3, "val": 2, "test": 2})
+    quick = bench.settings("texture", "none", rate=0.01, seed=99, epochs=1, samples=32, results=str(tmp_path))
+    bench.run_job(bench.NearestJob.from_dict({**quick, "out": str(tmp_path / "run")}), say=lambda line: None)
+    (line,) = read_rows(tmp_path / "motion.csv")
+    assert 0.2 < float(line["test_nmse"]) < 5
+
+
 @pytest.fixture
 def marks(load, tmp_path):
     "Invented rows for whatever the plan of the marks asks for, until it asks for nothing."

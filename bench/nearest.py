@@ -1,0 +1,154 @@
+"""The nearest tasks on which product attention should fail: studies/nearest.md.
+
+    python bench/nearest.py --run            all that is missing, one run after the other; Ctrl-C ends it, rows stand
+    python bench/nearest.py                  what counts of the rows in results/nearest/, into results/nearest.csv
+
+Rates are searched with seed 99, then come the seeds.
+"""
+import argparse
+import itertools
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from motion_tables import GRID, SEARCHED, chosen
+
+from hot_nbdev.data import Splits, digest
+from hot_nbdev.jobs import run_job
+from hot_nbdev.motion import MotionJob
+from hot_nbdev.moved import FIELDS, Drawn, white_fields
+from hot_nbdev.results import read_rows, write_csv
+from hot_nbdev.tables import merged, read_tables
+
+ROOT, FOLDER, SIZE, SEEDS = Path(__file__).parents[1], "results/nearest", 16, (0, 1, 2, 3, 4)
+KINDS = ("product", "axial", "full", "none", "dilated")
+
+
+class Nearest(Drawn):
+    "Samples of frames 0 and 1 and of what is wanted; `frames` makes all from fields (B, n, n) and two whole numbers."
+    def __init__(self, fields, samples, seed):
+        self.fields, self.seed = fields, seed
+        self.draws = self.draw(samples, torch.Generator().manual_seed(seed))
+
+    def draw(self, samples, generator=None):        # (samples, 4): two fields, two numbers
+        most = torch.tensor([len(self.fields), len(self.fields) - 1, SIZE, SIZE])
+        draws = (torch.rand(samples, 4, generator=generator, dtype=torch.float64) * most).long()
+        draws[:, 1] = (draws[:, 0] + 1 + draws[:, 1]) % len(self.fields)      # another field
+        return draws
+
+    def batch(self, draws):
+        *x, y = self.frames(self.fields[draws[:, 0]], self.fields[draws[:, 1]], *draws[:, 2:].T)
+        return torch.stack(x, -1), y[..., None]
+
+    def fingerprint(self):
+        return digest(type(self).__name__, self.fields, self.draws)
+
+
+class Halves(Nearest):
+    @staticmethod
+    def frames(u, _, left, right):
+        "Each half of the columns has a vertical shift of its own."
+        n = u.shape[-1]
+        v = torch.where(torch.arange(n, device=u.device) < n // 2, left[:, None], right[:, None])       # (B, n)
+        rows = torch.arange(n, device=u.device)[:, None]
+        return [u.gather(1, (rows - t * v[:, None]) % n) for t in range(3)]
+
+
+class Turned(Nearest):
+    @staticmethod
+    def frames(u, _, side, __):
+        "Quarter turns to the left where side is even, else to the right."
+        even = (side % 2 == 0)[:, None, None]
+        return [torch.where(even, u.rot90(t, (1, 2)), u.rot90(-t, (1, 2))) for t in range(3)]
+
+
+class Texture(Nearest):
+    @staticmethod
+    def frames(u, other, _, __):
+        "The product of the neighbors above and to the left in frame 1."
+        return [u, other, other.roll(1, 1) * other.roll(1, 2)]
+
+
+TASKS = {"halves": Halves, "turned": Turned, "texture": Texture}
+
+
+@dataclass(frozen=True)
+class NearestJob(MotionJob):
+    "A run of one of the tasks, which `data` names."
+    def padding(self):
+        return "circular"
+
+    def parts(self):
+        chance, parts = torch.Generator().manual_seed(self.seed), []
+        for i, (count, samples) in enumerate(zip(FIELDS.values(), (self.samples, 256, 512), strict=True)):
+            parts.append(TASKS[self.data](white_fields(count, self.size, chance), samples, 1000 * self.seed + i))
+        about = {"name": self.data, "told": [], "md5": None, "torus": True, "reach": None,
+                 "input": {"own": True, "data": self.data, "sizes": list(self.size)}}
+        return Splits(*parts, about)
+
+
+def settings(task, kind, **more):
+    "Of a run: those of the table of white fields of this size, with positions where the task has a center."
+    own = read_tables()["motion-16"].rows[kind]
+    places = {"positions": "learned"} if task == "turned" and "model" not in own else {}
+    return merged({k: v for k, v in own.items() if k != "rate"}, places,
+                  {"data": task, "size": [SIZE, SIZE], "results": FOLDER, "progress": False, **more})
+
+
+def told(job):
+    return json.dumps({k: v for k, v in job.numbers().items() if k not in ("rate", "seed")}, sort_keys=True)
+
+
+def rows_of(task, kind, folder):
+    "(rate, seed) -> row."
+    want = told(NearestJob.from_dict(settings(task, kind)))
+    found = ((json.loads(row["settings"]), row) for row in read_rows(Path(folder) / "motion.csv"))
+    return {(own["rate"], own["seed"]): row for own, row in found
+            if json.dumps({k: v for k, v in own.items() if k not in ("rate", "seed")}, sort_keys=True) == want}
+
+
+def missing(task, kind, folder):
+    "The rate that validation chose, if it has, and the runs that are still to be done as (rate, seed)."
+    rows = rows_of(task, kind, folder)
+    best, more = chosen({rate: float(r["val_loss"]) for (rate, seed), r in rows.items() if seed == SEARCHED}, GRID)
+    if more or best is None:
+        return None, [(rate, SEARCHED) for rate in more]
+    return best, [(best, seed) for seed in SEEDS if (best, seed) not in rows]
+
+
+def run_all(folder):
+    "Do what is missing; a search may ask for more."
+    for task, kind in itertools.product(TASKS, KINDS):
+        while todo := missing(task, kind, folder)[1]:
+            for rate, seed in todo:
+                print(task, kind, f"rate {rate:g}", f"seed {seed}", flush=True)
+                run_job(NearestJob.from_dict(settings(task, kind, rate=rate, seed=seed)), say=lambda line: None)
+
+
+TOLD = ("parameters", "epochs", "seconds", "processor", "threads", "torch", "commit", "code", "modules")
+
+
+def kept(folder):
+    "A line for each run that counts."
+    for task, kind in itertools.product(TASKS, KINDS):
+        rows, (best, _) = rows_of(task, kind, folder), missing(task, kind, folder)
+        for seed in SEEDS if best else ():
+            if row := rows.get((best, seed)):
+                yield {"task": task, "kind": kind, "seed": seed, "rate": best, "val_nmse": row["val_nmse"],
+                       "test_nmse": row["test_nmse"], **{key: row.get(key, "") for key in TOLD}}
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", action="store_true")
+    given = parser.parse_args(argv)
+    if given.run:
+        torch.set_num_threads(1)
+        return run_all(ROOT / FOLDER)
+    rows = list(kept(ROOT / FOLDER))
+    write_csv(ROOT / "results" / "nearest.csv", list(rows[0]), rows)
+
+
+if __name__ == "__main__":
+    main()
