@@ -5,8 +5,9 @@
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
     python bench/marks.py --simple           forecasts without training at the chosen lookback, into marks_simple.csv
     python bench/marks.py                    what counts of the rows in results/marks/, into results/marks.csv; the
-                                             comparisons, into marks_compared.csv; and, for volumes, how often each
-                                             tenth of the probabilities is right, into marks_calibration.csv
+                                             comparisons, into marks_compared.csv; what was tried with seed 99, into
+                                             marks_choices.csv; and, for volumes, how often each tenth of the
+                                             probabilities is right, into marks_calibration.csv
 
 For each data set sizes and epochs are chosen first, with product attention and seed 99, then a rate for each kind,
 then come the seeds.
@@ -131,6 +132,23 @@ class Progress:
                 best = i if tried[i] > tried[best] + LEAST.get(key, 0) else best
             choice[key] = values[best]
         return choice
+
+    def searched(self):
+        "A line for each run with seed 99: what was tried, and its validation score."
+        case, chosen = self.case, {}
+        for key, values in case.choices.items():
+            for v in values if key in self.choice else ():
+                score = self.validation(self.of("product", {**chosen, key: v}, case.each[0]), FIRST_RATE)
+                yield self.line(key, "product", json.dumps(v), score, v == self.choice[key])
+            chosen = {k: v for k, v in self.choice.items() if k in chosen or k == key}
+        for kind, best in self.rates.items():
+            rows = self.of(kind, self.choice, case.each[0])
+            for rate in sorted(rate for rate, seed in rows if seed == SEARCHED and best):
+                yield self.line("rate", kind, f"{rate:g}", self.validation(rows, rate), rate == best)
+
+    def line(self, setting, kind, value, score, taken):
+        return {"data": self.name, "setting": setting, "kind": kind, "value": value, "score": self.column,
+                "validation": self.sign * score, "taken": int(taken)}
 
     def rate(self, kind):
         "The rate of a kind; the whole ResNet has that of the narrow one."
@@ -298,7 +316,8 @@ def main(argv=None):
             done = bool(p.rates) and all(p.rates[k] for k in p.case.kinds if k not in FEWER)
             tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if done else {})
         path.write_text(written(tables), encoding="utf-8")
-    for name, of in (("marks", kept), ("marks_compared", compared), ("marks_calibration", calibration)):
+    for name, of in (("marks", kept), ("marks_choices", Progress.searched), ("marks_compared", compared),
+                     ("marks_calibration", calibration)):
         if lines := [line for progress in found for line in of(progress)]:
             write_csv(ROOT / "results" / f"{name}.csv", list(lines[0]), lines)
 

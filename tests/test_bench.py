@@ -609,6 +609,12 @@ def test_marks_choose_then_search_then_compare(marks):
     gap = {line["against"]: line for line in lines[:5]}
     assert gap["none"]["difference"] == pytest.approx(1) and gap["none"]["p (Holm)"] < 0.001
     assert gap["sum"]["p (Holm)"] == 1
+    tried = list(progress.searched())
+    assert {(t["setting"], t["value"]) for t in tried if t["taken"] and t["kind"] == "product"} == {
+        ("lookback", "192"), ("dim", "16"), ("position_modes", "[0]"), ("rate", "0.001")}
+    assert sum(t["setting"] == "lookback" for t in tried) == 3 and {t["score"] for t in tried} == {"val_mse"}
+    own = [t for t in tried if (t["setting"], t["kind"]) == ("rate", "none")]
+    assert min(own, key=lambda t: t["validation"])["value"] == "0.01" and len(own) == 5
     shown = bench.kept(progress)
     assert len(shown) == 2 * 6 * 5 and {line["recall 0"] for line in shown} == {""}
     assert bench.calibration(progress) == []
