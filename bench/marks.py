@@ -66,15 +66,23 @@ SERIES = Case("forecast", "", "test_mse", dict(lookback=96, epochs=10, patience=
               {"lookback": (96, 192, 336), "dim": (32, 16, 64), "position_modes": ([0], [0, 1])},
               {**{k: v for k, v in ATTENTIONS.items() if k != "axial"}, "DLinear": {"model": "dlinear"}},
               ({"horizon": 96}, {"horizon": 336}))
+SCENE = Case("segment", "", "test_accuracy", dict(flips=True, class_weights="none", criterion="accuracy", epochs=20,
+                                                  batch_size=8),
+             dict(dim=32, depth=2, heads=4, dropout=0.1),
+             {"dim": (32, 64), "class_weights": ("none", "balanced"), "epochs": (20, 60)},
+             {k: v for k, v in ATTENTIONS.items() if k != "temporal"})
 CASES = {
     "Vessel": VOLUME._replace(data="vesselmnist3d"), "Adrenal": VOLUME._replace(data="adrenalmnist3d"),
     "Exchange": SERIES._replace(data="exchange_rate"), "ETTh1": SERIES._replace(data="ETTh1"),
     "Weather": SERIES._replace(data="weather", settings={**SERIES.settings, "draws": 12_800}),
+    "Indian Pines": SCENE._replace(data="indian_pines"),
+    "Sentinel-2": SCENE._replace(data="sentinel2", test="test_miou", settings={**SCENE.settings, "criterion": "miou"},
+                                 model={**SCENE.model, "patch": [1, 2, 2]}),
 }
 
 
 def slug(name):
-    return f"marks-{name.lower()}"
+    return f"marks-{name.lower().replace(' ', '-')}"
 
 
 def settings(case, kind, choice, step):
@@ -176,11 +184,11 @@ class Progress:
 
     def table(self, rates):
         "A table of the library: that of the searches, or the one that a chapter shows."
-        case, shared = self.case, merged(self.case.settings, self.choice, {"results": FOLDER})
+        case, chosen = self.case, {k: v for k, v in self.choice.items() if k in self.case.settings}
+        shared = merged(case.settings, chosen, {"results": FOLDER})
         rows = {kind: merged({k: v for k, v in settings(case, kind, self.choice, {}).items()
                               if k != "data" and shared.get(k) != v}, {"rate": self.rates[kind]} if rates else {})
                 for kind in case.kinds if not rates or kind not in FEWER}
-        shared = {k: v for k, v in shared.items() if k in case.settings or k == "results"}
         return {"title": f"Marks: {self.name}" + ("" if rates else ", sizes and rates"), "command": case.command,
                 "data": {self.name: case.data}, **({} if rates else {"seeds": [SEARCHED]}), "settings": shared,
                 "each": list(case.each), "rows": rows}
@@ -188,7 +196,7 @@ class Progress:
 
 def compared(progress):
     "A line for each rival of the product at each step; p over seeds, adjusted within data set and step."
-    lines, case, sign = [], progress.case, 1 if progress.case.test == "test_auc" else -1
+    lines, case, sign = [], progress.case, -1 if progress.case.test == "test_mse" else 1
     for step in case.each:
         key, group = tuple(step.items()), []
         ours = progress.scores.get(("product", key), {})
@@ -220,12 +228,13 @@ def over_samples(progress, ours, theirs, seeds):
 
 TOLD = ("parameters", "multiply_adds", "epochs", "best_epoch", "seconds", "processor", "threads", "torch", "commit",
         "code", "modules")      # columns of a row that are kept as they are
-SCORES = {"classify": ("auc", "acc"), "forecast": ("mse", "mae")}
+SECOND = {"auc": "acc", "mse": "mae", "accuracy": "miou", "miou": "accuracy"}       # is shown, and decides nothing
 
 
 def kept(progress):
     "A line for each run that counts: the scores of both parts, recall of each class where there are classes."
-    lines, names = [], SCORES[progress.case.command]
+    metric = progress.case.test.removeprefix("test_")
+    lines, names = [], (metric, SECOND[metric])
     for (kind, step), by_seed in progress.scores.items():
         for seed, row in by_seed.items():
             own = json.loads(row["settings"])

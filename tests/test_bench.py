@@ -624,7 +624,11 @@ def test_marks_choose_then_search_then_compare(marks):
     assert np.mean([float(line["test metric"]) for line in none]) == pytest.approx(-longer["none"]["other"])
     table = RunTable.from_dict(progress.table(True))
     assert table.rows["none"]["rate"] == 0.01 and table.settings["lookback"] == 192
-    assert "dim" not in table.rows["DLinear"]
+    assert "dim" not in table.rows["DLinear"] and table.rows["none"]["dim"] == 16
+    for _, settings in planned("marks-exchange", table, ["none"], None, [3], {"horizon": 336}):
+        asked = bench.settings(progress.case, "none", progress.choice, {"horizon": 336})
+        assert json.dumps(JOBS["forecast"].from_dict(settings).numbers()) == json.dumps(
+            JOBS["forecast"].from_dict({**asked, "rate": 0.01, "seed": 3}).numbers())
 
 
 def test_marks_of_volumes_say_what_the_choice_of_test_samples_does(load, tmp_path):
@@ -668,6 +672,6 @@ def test_the_plan_of_the_marks_asks_for_what_the_tables_have(load, capsys):
     bench, tables = load("marks"), read_tables()
     bench.main(["--plan", "--rows", "nowhere"])
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 * 2 + 3 * 3
-    assert {shlex.split(line)[1] for line in lines} == {f"marks-{name.lower()}-rates" for name in bench.CASES}
+    assert len(lines) == 2 * 2 + 3 * 3 + 2 * 2
+    assert {shlex.split(line)[1] for line in lines} == {f"{bench.slug(name)}-rates" for name in bench.CASES}
     assert all("product" in tables[shlex.split(line)[1]].rows for line in lines)
