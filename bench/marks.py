@@ -1,6 +1,7 @@
 """Marks on official data: what studies/marks.md still asks for, its tables, and what their rows say.
 
     python bench/marks.py --pace             updates on one and two threads, plain and compiled; some minutes, alone
+    python bench/marks.py --cost             seconds of an update of each kind and updates of an epoch; minutes, alone
     python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
     python bench/marks.py --simple           forecasts without training at the chosen lookback, into marks_simple.csv
@@ -270,10 +271,8 @@ def calibration(progress, bins=10):
     return lines
 
 
-def pace(name, threads, compiled, updates=5):
-    "Seconds of an update of the product, the least of three rounds."
-    case = CASES[name]
-    job = JOBS[case.command].from_dict(settings(case, "product", {}, case.each[0]))
+def timed(job, threads=1, compiled=False, updates=5):
+    "Seconds of an update, the least of three rounds, and how many an epoch has."
     parts = job.parts()
     train = sampled(parts.train, job.draws)
     model, _ = build(job, parts)
@@ -289,8 +288,27 @@ def pace(name, threads, compiled, updates=5):
             opt.step()
             opt.zero_grad()
         best = min(best, (time.perf_counter() - begin) / updates) if turn else best     # the first one warms up
-    return {"data": name, "threads": threads, "compiled": compiled, "seconds_per_update": f"{best:.5f}",
-            "hardware": processor(), "torch": torch.__version__.split("+")[0]}
+    return best, -(-len(train) // job.batch_size)
+
+
+ABOUT = {"hardware": processor(), "torch": torch.__version__.split("+")[0]}
+
+
+def pace(name, threads, compiled):
+    "Of the product, before anything is chosen."
+    case = CASES[name]
+    best, _ = timed(JOBS[case.command].from_dict(settings(case, "product", {}, case.each[0])), threads, compiled)
+    return {"data": name, "threads": threads, "compiled": compiled, "seconds_per_update": f"{best:.5f}", **ABOUT}
+
+
+def costs(progress):
+    "What an epoch of each kind takes, at the sizes that were chosen."
+    case = progress.case
+    for kind in case.kinds if len(progress.choice) == len(case.choices) else ():
+        job = JOBS[case.command].from_dict(settings(case, kind, progress.choice, case.each[0]))
+        best, updates = timed(job)
+        yield {"data": progress.name, "kind": kind, "seconds_per_update": f"{best:.5f}", "updates": updates,
+               "batch_size": job.batch_size, "threads": 1, **ABOUT}
 
 
 def without_training(progress):
@@ -304,7 +322,7 @@ def without_training(progress):
 
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for flag in ("--pace", "--plan", "--write", "--simple"):
+    for flag in ("--pace", "--cost", "--plan", "--write", "--simple"):
         parser.add_argument(flag, action="store_true")
     parser.add_argument("--data", nargs="*", default=list(CASES), choices=list(CASES), help="default: all")
     parser.add_argument("--rows", type=Path, default=ROOT / FOLDER, help="folder of the rows")
@@ -315,9 +333,10 @@ def main(argv=None):
     found = [Progress(name, given.rows) for name in given.data]
     if given.plan:
         return print(*(command for progress in found for command in progress.todo), sep="\n")
-    if given.simple:
-        rows = [row for progress in found for row in without_training(progress)]
-        return write_csv(ROOT / "results" / "marks_simple.csv", list(rows[0]), rows)
+    for name, wanted, of in (("simple", given.simple, without_training), ("cost", given.cost, costs)):
+        if wanted:
+            rows = [row for progress in found for row in of(progress)]
+            return write_csv(ROOT / "results" / f"marks_{name}.csv", list(rows[0]), rows)
     if given.write:
         path = ROOT / "hot_nbdev" / "tables.json"
         tables = json.loads(path.read_text(encoding="utf-8"))

@@ -668,6 +668,19 @@ def test_forecasts_without_training_beside_the_marks_see_the_chosen_window(load,
     assert float(longer["least squares"]["test_mse"]) < float(rows["least squares"]["test_mse"])
 
 
+def test_costs_wait_for_the_choice_and_count_the_updates_of_an_epoch(load, tmp_path):
+    bench, path = load("marks"), str(tmp_path / "waves.csv")
+    write_series(path, rows=1000)
+    case = bench.SERIES._replace(data=path, kinds={k: bench.SERIES.kinds[k] for k in ("product", "DLinear")})
+    progress = SimpleNamespace(name="Waves", choice={"lookback": 32}, case=case)
+    assert list(bench.costs(progress)) == []
+    progress.choice = {"lookback": 32, "dim": 16, "position_modes": [0]}
+    lines = list(bench.costs(progress))
+    windows = 700 - 32 - 96 + 1            # of the training part, seven tenths of the rows
+    assert [line["updates"] for line in lines] == [-(-windows // 32)] * 2
+    assert all(float(line["seconds_per_update"]) > 0 for line in lines)
+
+
 def test_the_plan_of_the_marks_asks_for_what_the_tables_have(load, capsys):
     bench, tables = load("marks"), read_tables()
     bench.main(["--plan", "--rows", "nowhere"])
