@@ -210,7 +210,7 @@ def by_earlier_code(
 def code_note(
     rows: Sequence,     # of `read_rows`
 ) -> str:
-    "A line to stand beside numbers from these rows: how many were written by code that has changed since."
+    "A line to stand beside numbers from these rows: how many were written by code that has changed since, or name none."
     return f"{len(by_earlier_code(rows))} of {len(rows)} rows were written by earlier code"
 
 # %% ../nbs/results.ipynb #3173fe0c

@@ -61,6 +61,34 @@ class Chapter:
         return re.findall(r"^#+\s+(.+?)\s*(?:\{#.*\})?$", self.text, re.M)
 
 
+def tables_read(chapter):
+    """What the chapter asks `results_file` for, each once, in order: names that are written in full.
+
+    A name that only a run would tell is an AssertionError. Of arrays in maps/ the end may be open, and
+    `results_file().parent` is no table.
+    """
+    found = []
+    for i, cell in enumerate(chapter.code):
+        nodes = list(ast.walk(ast.parse(cell.source))) if "results_file" in cell.source else []
+        calls = {id(n.func): n for n in nodes if isinstance(n, ast.Call)}
+        above = {id(n.value) for n in nodes if isinstance(n, ast.Attribute) and n.attr == "parent"}
+        for node in nodes:
+            if "results_file" not in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", "")):
+                continue
+            if isinstance(node, ast.alias) and node.asname is None or isinstance(node, ast.FunctionDef):
+                continue
+            call = calls.get(id(node))
+            name = call.args[0] if call and len(call.args) == 1 and not call.keywords else None
+            if isinstance(name, ast.JoinedStr) and ast.unparse(name)[1:].strip("'\"").startswith("maps/"):
+                continue
+            if isinstance(name, ast.Constant):
+                found.append((i, node.lineno, node.col_offset, name.value))
+            else:
+                assert call and not call.args and id(call) in above, (
+                    f"{chapter.path.name}: {ast.unparse(call or node)} does not name its table in full")
+    return list(dict.fromkeys(name for *_, name in sorted(found)))
+
+
 def all_chapters():
     return [Chapter(p) for p in CHAPTERS]
 

@@ -12,13 +12,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from official import official
 from smallfiles import write_series
 
+from hot_nbdev.data import volume_data
 from hot_nbdev.jobs import JOBS
+from hot_nbdev.moved import motion_data
 from hot_nbdev.results import append_row, read_rows
+from hot_nbdev.series import SERIES
 from hot_nbdev.tables import RunTable, is_done, planned, read_tables
+from hot_nbdev.tasks import Fields
 
-FOLDER = Path(__file__).parents[1] / "bench"
+FOLDER, RESULTS = (Path(__file__).parents[1] / name for name in ("bench", "results"))
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'
 
 
@@ -387,6 +392,47 @@ def test_the_pairs_that_a_chapter_shows_are_those_of_the_rows(load, tmp_path):
         assert line["data"] == stored["data"] and np.isclose(line["p (Holm)"], float(stored["p (Holm)"]))
 
 
+def close_to(stored, found):
+    "Are these columns, as text, those of a row?"
+    return all(abs(float(stored[key]) - float(value)) < 2e-3 for key, value in found.items())
+
+
+def test_simple_forecasts_have_their_rows(load):
+    official("exchange_rate", SERIES["exchange_rate"].file)
+    columns = [f"{part}_{score}" for part in ("val", "test") for score in ("mse", "mae", "smape")]
+    stored = {r["method"]: r for r in read_rows(RESULTS / "simple_forecasts.csv")
+              if (r["data"], r["horizon"]) == ("exchange_rate", "96")}
+    for row in load("simple_forecasts").rows("exchange_rate", (96,)):
+        assert close_to(stored.pop(row["method"]), {key: row[key] for key in columns})
+    assert not stored
+
+
+def test_simple_answers_to_moves_have_their_rows(load):
+    bench, task = load("motion_simple"), Fields()
+    for way, size, answers in (("shift", "16", bench.moved_answers),
+                               ("align", "16 x 16 in another order", bench.ordered_answers)):
+        found, y = answers(motion_data("white", (16, 16), seed=0, move=way).test)
+        stored = {r["method"]: r for r in read_rows(RESULTS / "motion_simple.csv")
+                  if (r["data"], r["size"], r["seed"]) == ("white", size, "0")}
+        assert found.keys() == stored.keys()
+        assert all(close_to(stored[name], {"test_nmse": task.metrics([task.collect(guess[..., None], y)])["nmse"]})
+                   for name, guess in found.items())
+
+
+def test_numbers_of_volumes_have_their_rows(load):
+    roc_auc_score = pytest.importorskip("sklearn.metrics", reason="needs scikit-learn").roc_auc_score
+    official("vessel", "vesselmnist3d.npz")
+    bench, parts = load("volumes"), volume_data("vessel", download=False)
+    xs, ys = zip(*(p[torch.arange(len(p))] for p in parts[:3]), strict=True)
+    ys, features = [y.numpy() for y in ys], [bench.numbers(x[..., 0]) for x in xs]
+    stored = {r["score"]: r for r in read_rows(RESULTS / "volumes_simple.csv") if r["data"] == "vessel"}
+    assert features[0].keys() == stored.keys()
+    for key, row in stored.items():
+        found, _ = bench.scores(features[0][key].numpy(), ys[0], [f[key].numpy() for f in features])
+        assert close_to(row, {f"{part}_auc": roc_auc_score(y, s)
+                              for part, y, s in zip(("train", "val", "test"), ys, found, strict=True)}), key
+
+
 def test_the_opening_is_run_with_its_own_code(load):
     bench = load("modes")
     own = bench.chapter()
@@ -515,7 +561,8 @@ def test_rows_of_the_peft_study_are_whole(peft_task):
     rows = peft_task.read_rows(FOLDER.parent / "results" / "peft.csv")
     main = [r for r in rows if r["study"] == "main"]
     assert {(r["model"], r["seed"]) for r in main} == {(m, str(s)) for m in peft_task.MODELS for s in peft_task.SEEDS}
-    assert len(main) == 60 and len({r["code"] for r in rows}) == 1 and not any(r["stopped"] == "diverged" for r in main)
+    assert len(main) == 60 and not any(r["stopped"] == "diverged" for r in main)
+    assert {r["code"] for r in rows} == {peft_task.about()["code"]}     # of the script, its parts and the method
     for (_, name), tried in peft_task.searched(rows).items():
         best = min(tried, key=lambda r: (tried[r], r))
         assert min(tried) < best < max(tried) and {float(r["rate"]) for r in main if r["model"] == name} == {best}

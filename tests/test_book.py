@@ -11,7 +11,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 import outside
 import pytest
-from chapters import CHAPTERS, NBS, ROOT, Chapter, runs
+from chapters import CHAPTERS, NBS, ROOT, Chapter, runs, tables_read
 
 from hot_nbdev.book import results_file, style
 
@@ -68,9 +68,7 @@ def test_the_package_in_the_wheel_is_that_of_the_checkout(wheel):
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
 def test_every_table_that_a_chapter_reads_is_carried(path):
     names = {t.relative_to(ROOT / "results").as_posix() for t in TABLES}
-    code = "\n".join(c.source for c in Chapter(path).code)
-    for name in re.findall(r"results_file\(\"([^\"]+)\"\)|\.\./results/([^\"{]+)\"", code):
-        name = "".join(name)
+    for name in tables_read(Chapter(path)):
         assert name in names or any(n.startswith(f"{name}/") for n in names), name
 
 

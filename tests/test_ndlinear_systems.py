@@ -93,6 +93,11 @@ def test_the_list_is_that_of_the_script(bench):
     assert list(bench.SYSTEMS) == SYSTEMS
 
 
+def test_rows_name_the_script_that_is_there(bench):
+    "Its parts and NdLinear too: whoever changes one of them runs it again."
+    assert {r["code"] for r in read_rows(BENCH.parent / "results" / "ndlinear_systems.csv")} == {bench.code_hash()}
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_model_of_a_system_takes_a_step(bench, quick, name):
     training = importlib.import_module("systems.training")

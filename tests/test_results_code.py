@@ -2,11 +2,12 @@
 
 import re
 import shutil
+from fnmatch import fnmatch
 from types import SimpleNamespace
 
 import pytest
 import torch
-from chapters import CHAPTERS, ROOT, Chapter
+from chapters import NBS, ROOT, Chapter, exported, tables_read
 from smallfiles import write_series
 from torch import nn
 
@@ -124,42 +125,51 @@ def test_a_run_that_goes_on_by_other_code_names_none(library, tmp_path, monkeypa
     assert columns("e", resume=False)[0] not in ("", first[0])
 
 
-# what chapters show of runs
+# what pages show of runs
 
-READS = re.compile(r"\b(" + "|".join([*JOBS, "defaults", "pair"]) + r")\.csv\b")     # two studies keep rows of four
+# Tables that hold no runs of models, and what they hold. All others do, those too that are not there yet.
+NO_RUNS = {
+    "printed_*": "numbers of the papers", "data_*": "facts of data files", "bench_*": "times of layers",
+    "*_pace": "times of updates", "recipes": "times of recipes", "stress": "cases of tests",
+    "*_compared": "made of rows of another table", "*_decision": "likewise", "volumes_paired": "likewise",
+}
+# Tables of simple answers, for which nothing is trained for long: tests make some of their rows again.
+MADE_AGAIN = {"motion_simple", "scene_linear", "simple_forecasts", "volumes_simple"}
+PAGES = sorted(p for p in NBS.glob("*.ipynb") if p.stem != "book")        # the page that makes results_file
 
 
-def tables_of(chapter):
-    "Kinds of runs whose rows the chapter reads, each once: an exercise may read them again."
-    sources = [c.source for c in chapter.code if "read_rows" in c.source]
-    return list(dict.fromkeys(kind for source in sources for kind in READS.findall(source)))
+def runs_shown(page):
+    "Tables of runs that a page reads, each once: an exercise may read them again."
+    stems = [name.removesuffix(".csv") for name in tables_read(page) if name.endswith(".csv")]
+    return [s for s in stems if s not in MADE_AGAIN and not any(fnmatch(s, pattern) for pattern in NO_RUNS)]
 
 
-SHOWING = [path for path in CHAPTERS if tables_of(Chapter(path))]
+SHOWING = [path for path in PAGES if runs_shown(Chapter(path))]
 
 
-def notes(chapter):
-    "What the chapter's cells `code_note(…)` say: (rows by earlier code, rows)."
-    cells = [c for c in chapter.code if re.fullmatch(r"code_note\(\w+\)", c.source)]
-    said = ["".join(o.get("data", {}).get("text/plain", "")) for c in cells for o in c.outputs]
-    assert len(said) == len(cells), f"{chapter.path.name}: a cell with code_note has no stored output"
+def notes(page):
+    "What the cells of a page that ask `code_note` say: (rows by earlier code, rows), for each table in turn."
+    cells = [c for c in page.code if "code_note(" in c.source and not exported(c)]
+    said = ["".join(o.get("data", {}).get("text/plain", "") for o in c.outputs) for c in cells]
+    assert all(said), f"{page.path.name}: a cell with code_note has no stored output"
     numbers = re.compile(r"'(\d+) of (\d+) rows were written by earlier code'")
-    return [tuple(map(int, numbers.fullmatch(text).groups())) for text in said]
+    return [tuple(map(int, found)) for text in said for found in numbers.findall(text)]
 
 
-def behind(chapter, folder=ROOT / "results"):
-    "What is wrong with what a chapter says of its rows, a line each."
-    tables, found = tables_of(chapter), notes(chapter)
+def behind(page, folder=ROOT / "results"):
+    "What is wrong with what a page says of its rows, a line each."
+    tables, found = runs_shown(page), notes(page)
     if len(found) != len(tables):
         return [f"shows rows of {', '.join(tables)}, and says {len(found)} times by which code: add code_note(rows)"]
-    rows = {kind: read_rows(folder / f"{kind}.csv") for kind in tables}
-    fresh = {kind: len(r) - len(by_earlier_code(r)) for kind, r in rows.items()}
-    return [f"says {old} of {n} rows of {kind}.csv are by earlier code, but only {fresh[kind]} are by that of today"
-            for kind, (old, n) in zip(tables, found, strict=True) if n > len(rows[kind]) or n - old > fresh[kind]]
+    rows = {name: read_rows(folder / f"{name}.csv") for name in tables}
+    fresh = {name: len(r) - len(by_earlier_code(r)) for name, r in rows.items()}
+    return [f"says {old} of {n} rows of {name}.csv are by earlier code, but only {fresh[name]} are by that of today"
+            for name, (old, n) in zip(tables, found, strict=True) if n > len(rows[name]) or n - old > fresh[name]]
 
 
-def test_chapters_that_show_rows_are_found():
-    assert [p.name[:2] for p in SHOWING] == ["19", "20", "21", "22", "24", "25"]
+def test_pages_that_show_rows_are_found():
+    chapters = ["00", "14", "15", "16", "19", "20", "21", "22", "23", "24", "25"]
+    assert [p.stem.split("_")[0] for p in SHOWING] == [*chapters, "choosing", "index", "peft"]
 
 
 @pytest.mark.parametrize("path", SHOWING, ids=lambda p: p.stem)
@@ -167,8 +177,30 @@ def test_a_chapter_says_which_rows_are_by_earlier_code(path):
     assert behind(Chapter(path)) == []
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_no_page_finds_its_way_to_the_tables_but_by_their_names(path):
+    page = Chapter(path)
+    tables_read(page)
+    lessons = "\n".join(c.source for c in page.lessons())
+    assert not re.search(r"\.\./results|[\"']results/|_here\(", lessons), f"{path.name}: use results_file"
+
+
+@pytest.mark.parametrize("source", [
+    'read_rows(results_file(f"{kind}.csv"))', "read_rows(results_file(name))", 'results_file("motion" + ".csv")',
+    'results_file() / "motion.csv"', "find = results_file", 'book.results_file("a.csv", "b.csv")',
+    "from hot_nbdev.book import results_file as find", 'results_file(f"{kind}/maps.csv")',
+])
+def test_a_name_that_only_a_run_would_tell_is_found(source):
+    page = SimpleNamespace(path=ROOT / "page.ipynb", code=[SimpleNamespace(source=source)])
+    with pytest.raises(AssertionError, match="does not name its table in full"):
+        tables_read(page)
+    page.code[0].source = ('results_file("b.csv"); results_file(f"maps/{kind}.npy"); [results_file("a.csv")]\n'
+                           "results_file().parent")
+    assert tables_read(page) == ["b.csv", "a.csv"]
+
+
 def test_a_chapter_that_says_nothing_or_too_little_is_found():
-    chapter = Chapter(SHOWING[0])
+    chapter = Chapter(next(p for p in SHOWING if p.stem.startswith("19")))
     (cell,) = [c for c in chapter.code if c.source.startswith("code_note(")]
     cell.outputs[0]["data"]["text/plain"] = "'0 of 99999 rows were written by earlier code'"
     (fault,) = behind(chapter)
@@ -182,4 +214,4 @@ def test_all_tables_of_the_book_are_listed_with_their_code():
     found = {line["table"]: line for line in tables_by_code(ROOT / "results")}
     assert set(found) == {p.name for p in (ROOT / "results").glob("[!.]*.csv")}
     assert all(0 <= line["by earlier code"] <= line["rows"] for line in found.values())
-    assert found["kin.csv"]["by earlier code"] == found["kin.csv"]["rows"] > 0      # of a script that names no code
+    assert found["modes.csv"]["by earlier code"] == found["modes.csv"]["rows"] > 0      # they name no code
