@@ -26,7 +26,7 @@ from .plot import draw_run, save_picture
 from .predict import predict
 from .results import Table, read_rows
 from .series import SERIES
-from .tables import is_done, planned, read_tables
+from .tables import SCRIPTS, is_done, planned, read_tables, results_of
 from .volumes import VOLUMES
 
 # %% ../nbs/commands.ipynb #b4c10a01
@@ -262,6 +262,18 @@ def _listed(tables: dict) -> Table:
                    "what it shows": t.title} for name, t in tables.items()])
 
 
+def _made(file: str, tables: dict) -> str:
+    "How a file below results/ is made again."
+    if file not in SCRIPTS:
+        own = _listed({name: t for name, t in tables.items() if results_of(t) == file})
+        return f"{file} is made by hot_reproduce with these tables; a row of a search, with the seed and settings that it names (--seeds, --set):\n{own!r}"
+    command, adds = SCRIPTS[file]
+    if not command:
+        return f"{file} is copied from the papers by hand"
+    where = " in the source repository; the package does not carry the script" if command.startswith("python") else ""
+    return f"{file} is made by {command}{where}" + (". It makes the lines that the file lacks: take out those that you want again" if adds else "")
+
+
 def _reproduce(name: str, table, given: argparse.Namespace) -> None:
     "Run what is missing of a table."
     jobs, lost = _jobs(name, table, given), []
@@ -281,11 +293,13 @@ def _reproduce(name: str, table, given: argparse.Namespace) -> None:
 def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     "Run what a table of the papers, or of a chapter, shows. Runs whose rows are in results/ are skipped, stopped ones go on."
     tables = read_tables()
-    parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables
+    files = dict.fromkeys([*map(results_of, tables.values()), *SCRIPTS])
+    parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables, and the scripts behind other files of results/
+  hot_reproduce kin.csv                              what makes this file
   hot_reproduce hot2-table2 --dry-run                the runs behind one, and which of them are done
   hot_reproduce hot2-table2 --row "HOT (product)" --data Vessel --seeds 0 1 2 3 4
   hot_reproduce hot2-table1 --data Weather --set horizon=96 --set epochs=10""")
-    parser.add_argument("table", nargs="?", choices=tuple(tables), help="a table; default: list them")
+    parser.add_argument("table", nargs="?", choices=(*tables, *files), metavar="table", help="a table, or a file below results/; default: list them")
     parser.add_argument("--row", nargs="+", help="only these rows")
     parser.add_argument("--data", nargs="+", help="only these data")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: those of the table")
@@ -294,7 +308,10 @@ def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
     given = parser.parse_args(argv)
     if given.table is None:
-        return print(_listed(tables))
+        scripts = Table([{"file": file, "made by": made.command} for file, made in SCRIPTS.items() if made.command])
+        return print(_listed(tables), scripts, sep="\n\n")
+    if given.table in files:
+        return print(_made(given.table, tables))
     if (command := tables[given.table].command) not in JOBS:
         parser.exit(1, f"{parser.prog}: {given.table}: its runs are made by hot_{command}, which this version does not have; "
                        "choose another table\n")

@@ -652,6 +652,19 @@ def test_the_tables_are_listed(capsys):
     assert lines[0].split()[:2] == ["table", "command"] and any(
         line.startswith("hot2-table2") and "volumes" in line for line in lines
     )
+    assert any(line.split() == ["peft.csv", "python", "bench/peft_task.py"] for line in lines)
+
+
+@pytest.mark.parametrize("file, says", [
+    ("defaults/segment.csv", "defaults-dates"),
+    ("kin.csv", "bench/kin.py in the source repository; the package does not carry the script. It makes the lines"),
+    ("volumes_simple.csv", "bench/volumes.py in the source repository; the package does not carry the script\n"),
+    ("bench_profile.csv", "is made by hot_profile --sizes"),
+    ("printed_series.csv", "copied from the papers"),
+])
+def test_a_file_of_results_tells_what_makes_it(capsys, file, says):
+    hot_reproduce([file])
+    assert says in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("table, seeds", [("forecasting-weather", 2), ("forecasting-minutes", 1),

@@ -1,15 +1,28 @@
-"""The papers' tables as a file: what is planned, and which rows of results count as done."""
+"""The papers' tables as a file: what is planned, which rows of results count as done, and that no row is left over."""
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 from chapters import ROOT
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
+from hot_nbdev.commands import _jobs  # noqa: E402
 from hot_nbdev.jobs import JOBS, ForecastJob, config_for  # noqa: E402
-from hot_nbdev.results import read_rows  # noqa: E402
-from hot_nbdev.tables import BEFORE, RunTable, is_done, made_by, merged, planned, read_tables  # noqa: E402
+from hot_nbdev.results import read_rows, write_csv  # noqa: E402
+from hot_nbdev.tables import (  # noqa: E402
+    BEFORE,
+    SCRIPTS,
+    RunTable,
+    is_done,
+    made_by,
+    merged,
+    planned,
+    read_tables,
+    results_of,
+)
 
 TABLES = read_tables()
 
@@ -91,6 +104,75 @@ def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
                 planners[i] += [f"{name}: {title}"] if made_by(job, rows[i]) else []
     wrong = {rows[i]["run"]: runs for i, runs in planners.items() if len(runs) != 1}
     assert not wrong, wrong  # none: such a row cannot be made again by a table; several: it is planned twice
+
+
+@pytest.fixture
+def load(monkeypatch):
+    "A script of bench/ as a module."
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    return importlib.import_module
+
+
+STRAYS = {"defaults": 98}       # rows of no task, of which studies/defaults.md tells under Changes
+
+
+@pytest.mark.parametrize("study", [s for s in ("defaults", "marks", "pair") if (ROOT / "results" / s).exists()])
+def test_a_study_asks_for_exactly_the_rows_that_are_there(study, load, tmp_path, monkeypatch, capsys):
+    "Its plan is asked without any row, then with the rows that it asked for, until it asks for nothing more."
+    script, todo, there, asked, found = load(study), load("todo"), {}, set(), {}
+
+    def few(numbers):           # `made_by` looks at all
+        options = sorted((numbers.get("attention_options") or {}).items())
+        return str([*map(numbers.get, ("rate", "ff", "epochs", "stem")), options])
+    for path in (ROOT / "results" / study).glob("*.csv"):
+        for line in read_rows(path):
+            own = json.loads(line["settings"])
+            there.setdefault((path.stem, line["data"], line["attention"], line["seed"], few(own)), []).append(line)
+    monkeypatch.setattr("sys.argv", [study, "--plan", "--rows", str(tmp_path)])
+    while True:
+        script.main()
+        runs = [run for text in capsys.readouterr().out.splitlines() for run in todo.single_runs(text)]
+        if asked.issuperset(runs):
+            break
+        for run in runs:
+            given = todo.reproduce_parser().parse_args(run)
+            given.seeds = [int(seed) for seed in given.seeds]
+            (title, job), *again = _jobs(given.table, TABLES[given.table], given)
+            assert all(other == job for _, other in again), title       # a rate that the table does not have
+            key = job.kind, Path(job.data).stem, job.label, str(job.seed), few(job.numbers())
+            (line,) = [line for line in there.get(key, []) if made_by(job, line)] or pytest.fail(f"no row of {title}")
+            found.setdefault(job.kind, {})[line["run"]] = line
+        asked.update(runs)
+        for kind, lines in found.items():
+            write_csv(tmp_path / f"{kind}.csv", list(next(iter(lines.values()))), list(lines.values()))
+    used = {name for lines in found.values() for name in lines}
+    left = [line for lines in there.values() for line in lines if line["run"] not in used]
+    assert len(used) + len(left) == sum(map(len, there.values())) and len(left) == STRAYS.get(study, 0)
+    for line in left:           # --set move=shift --set stem=linear
+        changes = {"rate": json.loads(line["settings"])["rate"], "move": "shift", "stem": "linear"}
+        plans = planned("defaults-motion", TABLES["defaults-motion"], None, None, [int(line["seed"])], changes)
+        assert sum(made_by(JOBS["motion"].from_dict(plan.settings), line) for plan in plans) == 1
+
+
+def test_no_file_of_results_is_left_over():
+    "Each is made by tables that hot_reproduce runs, or by one script: name it in SCRIPTS, in nbs/tables.ipynb."
+    results = ROOT / "results"
+    files = {path.relative_to(results).as_posix() for path in results.rglob("[!.]*.csv")}
+    tables = set(map(results_of, TABLES.values()))
+    assert not files - SCRIPTS.keys() - tables and SCRIPTS.keys().isdisjoint(tables)
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_a_script_is_there_and_knows_its_table_and_options(file):
+    command, adds = SCRIPTS[file]
+    program, *words = command.removeprefix("python ").split() or [""]
+    if program.endswith(".py"):
+        text = (ROOT / program).read_text(encoding="utf-8")
+        assert file.rpartition("/")[2].removesuffix(".csv").removeprefix("bench_") in text
+        assert all(f'"{word}"' in text for word in words if word.startswith("--"))
+        assert not program.startswith("bench") or adds == ("append_row(" in text or "--run" in words)
+    else:
+        assert not adds and (not program or "--out" in words)
 
 
 def test_papers_have_five_seeds_and_a_table_its_own():
