@@ -366,3 +366,62 @@ def test_verdicts_are_paired_and_corrected(bench):
     text = "\n".join(verdicts.summary(rows, bench.SYSTEMS))
     assert "nd against dense: ahead on 1 of 1" in text
     assert "nd - dense = +0.4" in text and "best rate at an edge: table, wine, x, nd" in text
+
+
+@pytest.fixture
+def simple(bench, small):
+    return importlib.import_module("ndlinear_simple")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_plain_answers_to_every_system(simple, monkeypatch):
+    "With and without classes, for series, images and text; the same numbers each time."
+    monkeypatch.setattr(simple, "STRENGTHS", [0.1, 1.0])
+    monkeypatch.setattr(simple, "ORDERS", range(1, 4))
+    monkeypatch.setattr(simple, "NEAREST", (1, 3))
+    methods = {"language": {"constant", "linear", "n-gram"}, "sentence": {"constant", "linear"},
+               "rnn": {"constant", "linear"}, "diffusion": {"constant", "linear"}}
+    for name in simple.SEEDS:
+        data = simple.SYSTEMS[name].data[0]
+        rows = list(simple.answers(name, data, 0))
+        assert {r["method"] for r in rows} == methods.get(name, {"constant", "linear", "neighbours"})
+        assert all(math.isfinite(float(r[part])) for r in rows for part in ("validation", "test"))
+        assert rows == list(simple.answers(name, data, 0))
+    constant = next(r for r in simple.answers("cnn-slices", "vessel", 0) if r["method"] == "constant")
+    assert float(constant["test"]) == 0.5
+
+
+def test_counts_are_interpolated_as_witten_and_bell_do(simple):
+    "Against the recursion, character by character; a context does not reach over the beginning of its window."
+    text = torch.tensor([1, 2, 1, 2, 3, 1, 1, 2, 3, 3, 2, 1])
+
+    def share(context, c):
+        if context is None:
+            return 1 / simple.sources.SYMBOLS
+        after = [int(text[i + len(context)]) for i in range(len(text) - len(context))
+                 if text[i:i + len(context)].tolist() == context]
+        lower = share(context[1:] if context else None, c)
+        return (after.count(c) + len(set(after)) * lower) / (len(after) + len(set(after))) if after else lower
+    windows = torch.tensor([[1, 2, 3, 1, 1], [2, 3, 3, 9, 2]])
+    found = simple.Counts(text, 3).bits(windows)
+    for order, bits in enumerate(found, 1):
+        shares = [share(row[max(0, j - order + 1):j], row[j]) for row in windows.tolist() for j in range(1, 5)]
+        assert bits == pytest.approx(-sum(map(math.log2, shares)) / len(shares)), order
+    assert sum(share([1, 2], c) for c in range(simple.sources.SYMBOLS)) == pytest.approx(1)
+
+
+def test_the_linear_guess_of_the_noise_is_that_of_least_squares(simple):
+    "At one time, on many images: no line through noisy values comes nearer to their noise."
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(20_000, 2, 2, generator=g) @ torch.tensor([[1.0, 0.5], [0.0, 0.2]]) + 0.3
+
+    def score(model, x):
+        return 0.0
+    training = importlib.import_module("systems.training")
+    guess = simple.denoisers(training.Task({}, ((x,), (x,), (x,)), None, score, None, ""), "diffusion")["linear"][1]
+    t = torch.full((len(x),), 0.4)
+    noise, s = torch.randn(x.shape, generator=g), simple.images.signal(t)[0]
+    seen = s * x + (1 - s ** 2).sqrt() * noise
+    columns = torch.cat([seen.flatten(1), torch.ones(len(x), 1)], 1)
+    fitted = (columns @ torch.linalg.lstsq(columns, noise.flatten(1)).solution).view_as(x)
+    assert (guess(seen, t) - fitted).square().mean() < 1e-3 < 0.5 < fitted.square().mean()
