@@ -7,13 +7,12 @@ constant    what needs no input: the shares of the classes, the mean, the last v
 linear      logistic regression, ridge regression, for lines of code on counts of words or of up to three characters;
             one linear map from hours to hours for all series, or one from all to all; the best linear guess of the
             noise, by mean and covariance of the training images; for text how often a character follows another
-neighbours  the classes, or the mean, of the nearest ones in standardized features
-n-gram      Witten and Bell's interpolation of counts up to an order, which sees no more than the windows show
+other       the classes, or the mean, of the nearest neighbours in standardized features; for text Witten and Bell's
+            interpolation of counts up to an order, which sees no more than the windows show
 
 Fitted on the training part; strength, number of neighbours, features and order are chosen on validation. Series that
-are classified are given by mean and deviation of each channel. `transformer` has the windows of `rnn`, `cnn` the
-digits of `table`, `distill` the slices of `cnn-slices`. Seeds are those of the study where they change the split or
-the noise; else there is one.
+are classified are given by mean and deviation of each channel. Seeds are those of the study where they change the
+split or the noise; else there is one. The columns are those of results/ndlinear_systems.csv, with a study `plain`.
 """
 import argparse
 import sys
@@ -35,6 +34,8 @@ from hot_nbdev.results import append_row, read_rows
 STRENGTHS, NEAREST, ORDERS = [10.0 ** k for k in range(-4, 5)], (1, 3, 5, 9, 15, 31), range(1, 10)
 SEEDS = {"sentence": 5, "waves": 5, "table": 5, "table-number": 5, "diffusion": 5, "language": 1, "rnn": 1,
          "cnn-slices": 1}
+# systems that have the parts of others
+TWINS = {("rnn", "ETTh1"): "transformer", ("table", "digits"): "cnn", ("cnn-slices", "vessel"): "distill"}
 TEXTS = {"words": partial(CountVectorizer, token_pattern=r"\w+|[^\w\s]"),
          "characters": partial(CountVectorizer, analyzer="char", ngram_range=(1, 3), lowercase=False)}
 
@@ -80,7 +81,7 @@ def by_metric(system):
 
 
 def classifiers(task, system):
-    "method -> (setting, model), for classes."
+    "model -> (setting, model), for classes."
     *x, y = task.parts[0]
     share = torch.bincount(y) / len(y)
     found = {"constant": ("", lambda *x: share.log().expand(len(x[0]), -1))}
@@ -93,19 +94,19 @@ def classifiers(task, system):
     of = partial(numbers, system)
     models = ((f"C = {C:g}", shares(make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=2000))
                                     .fit(of(*x), y), of)) for C in STRENGTHS)
-    near = ((f"{k}", shares(make_pipeline(StandardScaler(), KNeighborsClassifier(k)).fit(of(*x), y), of))
+    near = ((f"{k} neighbours", shares(make_pipeline(StandardScaler(), KNeighborsClassifier(k)).fit(of(*x), y), of))
             for k in NEAREST if k <= len(y))
-    return found | {"linear": best(task, models, by_score), "neighbours": best(task, near, by_metric(system))}
+    return found | {"linear": best(task, models, by_score), "other": best(task, near, by_metric(system))}
 
 
 def regressors(task, system):
-    "method -> (setting, model), for a number whose mean is 0."
+    "model -> (setting, model), for a number whose mean is 0."
     x, y = task.parts[0]
     of = partial(numbers, system)
     models = ((f"ridge {a:g}", values(Ridge(a).fit(of(x), y), of)) for a in STRENGTHS)
-    near = ((f"{k}", values(KNeighborsRegressor(k).fit(of(x), y), of)) for k in NEAREST if k <= len(y))
+    near = ((f"{k} neighbours", values(KNeighborsRegressor(k).fit(of(x), y), of)) for k in NEAREST if k <= len(y))
     return {"constant": ("", lambda x: torch.zeros(len(x), 1)), "linear": best(task, models, by_score),
-            "neighbours": best(task, near, by_score)}
+            "other": best(task, near, by_score)}
 
 
 def hours(x, whole):
@@ -115,7 +116,7 @@ def hours(x, whole):
 
 
 def forecasts(task, system):
-    "method -> (setting, model): the last value, and least squares on what changes since then."
+    "model -> (setting, model): the last value, and least squares on what changes since then."
     x, y = task.parts[0]
 
     def ahead(model, whole, x):
@@ -134,7 +135,7 @@ def forecasts(task, system):
 
 
 def denoisers(task, system):
-    "method -> (setting, model): no noise, and the best linear guess, that of normal images of the same covariance."
+    "model -> (setting, model): no noise, and the best linear guess, that of normal images of the same covariance."
     x = task.parts[0][0].flatten(1).double()
     center, (strength, axes) = x.mean(0), torch.linalg.eigh(x.T.cov())
 
@@ -181,12 +182,12 @@ class Counts:
 
 
 def texts(task):
-    "method -> (setting, bits of validation, bits of the test)."
+    "model -> (setting, bits of validation, bits of the test)."
     counts = Counts(task.parts[0][0], max(ORDERS))
     valid, test = (counts.bits(part[0]) for part in task.parts[1:])
     order = 1 + int(np.argmin(valid))
     return {name: (f"order {k}", valid[k - 1], test[k - 1])
-            for name, k in [("constant", 1), ("linear", 2), ("n-gram", order)]}
+            for name, k in [("constant", 1), ("linear", 2), ("other", order)]}
 
 
 ANSWERS = {"rnn": forecasts, "table-number": regressors, "diffusion": denoisers}
@@ -198,11 +199,14 @@ def answers(system, data, seed):
     if system == "language":
         found = texts(task)
     else:
-        found = {method: (setting, *(task.report(model, *part)[0] for part in task.parts[1:]))
-                 for method, (setting, model) in ANSWERS.get(system, classifiers)(task, system).items()}
-    for method, (setting, valid, test) in found.items():
-        yield {"system": system, "data": data, "data_sha": task.data_sha, "seed": seed, "method": method,
-               "setting": setting, "validation": f"{valid:.5g}", "test": f"{test:.5g}"}
+        found = {name: (setting, *(task.report(model, *part)[0] for part in task.parts[1:]))
+                 for name, (setting, model) in ANSWERS.get(system, classifiers)(task, system).items()}
+    for model, (setting, valid, test) in found.items():
+        row = {"study": "plain", "system": system, "data": data, "data_sha": task.data_sha, "model": model,
+               "seed": seed, "setting": setting, "validation": f"{valid:.5g}", "test": f"{test:.5g}"}
+        yield row
+        if (system, data) in TWINS:
+            yield row | {"system": TWINS[system, data]}
 
 
 def main():

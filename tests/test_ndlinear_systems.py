@@ -379,15 +379,15 @@ def test_plain_answers_to_every_system(simple, monkeypatch):
     monkeypatch.setattr(simple, "STRENGTHS", [0.1, 1.0])
     monkeypatch.setattr(simple, "ORDERS", range(1, 4))
     monkeypatch.setattr(simple, "NEAREST", (1, 3))
-    methods = {"language": {"constant", "linear", "n-gram"}, "sentence": {"constant", "linear"},
-               "rnn": {"constant", "linear"}, "diffusion": {"constant", "linear"}}
     for name in simple.SEEDS:
         data = simple.SYSTEMS[name].data[0]
         rows = list(simple.answers(name, data, 0))
-        assert {r["method"] for r in rows} == methods.get(name, {"constant", "linear", "neighbours"})
+        few = {"constant", "linear"} if name in ("sentence", "rnn", "diffusion") else {"constant", "linear", "other"}
+        assert {r["model"] for r in rows} == few
+        assert {r["system"] for r in rows} == {name, simple.TWINS.get((name, data), name)}
         assert all(math.isfinite(float(r[part])) for r in rows for part in ("validation", "test"))
         assert rows == list(simple.answers(name, data, 0))
-    constant = next(r for r in simple.answers("cnn-slices", "vessel", 0) if r["method"] == "constant")
+    constant = next(r for r in simple.answers("cnn-slices", "vessel", 0) if r["model"] == "constant")
     assert float(constant["test"]) == 0.5
 
 
