@@ -391,6 +391,16 @@ def test_plain_answers_to_every_system(simple, monkeypatch):
     assert float(constant["test"]) == 0.5
 
 
+def test_plain_answers_have_their_rows(bench):
+    simple = importlib.import_module("ndlinear_simple")
+    stored = {r["model"]: r for r in read_rows(BENCH.parent / "results" / "ndlinear_simple.csv")
+              if (r["data"], r["seed"]) == ("breast cancer", "0")}
+    for row in simple.answers("table", "breast cancer", 0):
+        own = stored.pop(row["model"])
+        assert own["data_sha"] == row["data_sha"] and float(own["test"]) == pytest.approx(float(row["test"]), abs=1e-3)
+    assert not stored
+
+
 def test_counts_are_interpolated_as_witten_and_bell_do(simple):
     "Against the recursion, character by character; a context does not reach over the beginning of its window."
     text = torch.tensor([1, 2, 1, 2, 3, 1, 1, 2, 3, 3, 2, 1])

@@ -132,9 +132,10 @@ NO_RUNS = {
     "printed_*": "numbers of the papers", "data_*": "facts of data files", "bench_*": "times of layers",
     "*_pace": "times of updates", "recipes": "times of recipes", "stress": "cases of tests",
     "*_compared": "made of rows of another table", "*_decision": "likewise", "volumes_paired": "likewise",
+    "*_choices": "likewise", "*_calibration": "likewise", "*_cost": "times of updates",
 }
 # Tables of simple answers, for which nothing is trained for long: tests make some of their rows again.
-MADE_AGAIN = {"motion_simple", "scene_linear", "simple_forecasts", "volumes_simple"}
+MADE_AGAIN = {"marks_simple", "motion_simple", "ndlinear_simple", "scene_linear", "simple_forecasts", "volumes_simple"}
 PAGES = sorted(p for p in NBS.glob("*.ipynb") if p.stem != "book")        # the page that makes results_file
 
 
