@@ -1,8 +1,8 @@
 """Marks on official data: what studies/marks.md still asks for, its tables, and what their rows say.
 
     python bench/marks.py --pace             updates on one and two threads, plain and compiled; some minutes, alone
-    python bench/marks.py --cost             seconds of an update of each kind, updates of an epoch, into marks_cost.csv;
-                                             some minutes, alone
+    python bench/marks.py --cost             seconds of an update of each kind, and how many an epoch has, into
+                                             marks_cost.csv; some minutes, alone
     python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
     python bench/marks.py --simple           forecasts without training at the chosen lookback, into marks_simple.csv
