@@ -26,7 +26,7 @@ KINDS = ("product", "axial", "full", "none", "dilated")
 
 
 class Nearest(Drawn):
-    "Samples of frames 0 and 1 and of what is wanted; `frames` makes all from fields (B, n, n) and two whole numbers."
+    "Samples of what is read and what is wanted; `frames` makes all from two fields (B, n, n) and two whole numbers."
     def __init__(self, fields, samples, seed):
         self.fields, self.seed = fields, seed
         self.draws = self.draw(samples, torch.Generator().manual_seed(seed))
@@ -57,10 +57,11 @@ class Halves(Nearest):
 
 class Turned(Nearest):
     @staticmethod
-    def frames(u, _, side, __):
-        "Quarter turns to the left where side is even, else to the right."
-        even = (side % 2 == 0)[:, None, None]
-        return [torch.where(even, u.rot90(t, (1, 2)), u.rot90(-t, (1, 2))) for t in range(3)]
+    def frames(u, other, side, _):
+        "A field, the same turned by a quarter, another field, and that one turned in the same way."
+        left = (side % 2 == 0)[:, None, None]
+        turned, wanted = (torch.where(left, f.rot90(1, (1, 2)), f.rot90(-1, (1, 2))) for f in (u, other))
+        return [u, turned, other, wanted]
 
 
 class Texture(Nearest):

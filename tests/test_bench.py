@@ -593,9 +593,9 @@ def test_the_nearest_tasks_are_what_their_names_say(load):
         for t, frame in enumerate(frames):
             halves = u[i, :, :8].roll(t * int(left[i]), 0), u[i, :, 8:].roll(t * int(right[i]), 0)
             assert torch.equal(frame, torch.cat(halves, 1))
-    for i, (a, b, c) in enumerate(zip(*bench.Turned.frames(u, other, left, right), strict=True)):
+    for i, (a, b, c, d) in enumerate(zip(*bench.Turned.frames(u, other, left, right), strict=True)):
         way = 1 if int(left[i]) % 2 == 0 else -1
-        assert torch.equal(b, a.rot90(way, (0, 1))) and torch.equal(c, b.rot90(way, (0, 1)))
+        assert torch.equal(b, a.rot90(way, (0, 1))) and torch.equal(d, c.rot90(way, (0, 1)))
     _, seen, wanted = bench.Texture.frames(u, other, left, right)
     assert torch.equal(wanted[0, 4, 0], seen[0, 3, 0] * seen[0, 4, 15])
 
