@@ -185,10 +185,10 @@ class Progress:
         return found
 
     def table(self, rates):
-        "A table of the library: that of the searches, or the one that a chapter shows."
-        case, chosen = self.case, {k: v for k, v in self.choice.items() if k in self.case.settings}
-        shared = merged(case.settings, chosen, {"results": FOLDER})
-        rows = {kind: merged({k: v for k, v in settings(case, kind, self.choice, {}).items()
+        "A table of the library: that of the searches, which begins before any choice, or the one that a chapter shows."
+        case, choice = self.case, self.choice if rates else {}
+        shared = merged(case.settings, {k: v for k, v in choice.items() if k in case.settings}, {"results": FOLDER})
+        rows = {kind: merged({k: v for k, v in settings(case, kind, choice, {}).items()
                               if k != "data" and shared.get(k) != v}, {"rate": self.rates[kind]} if rates else {})
                 for kind in case.kinds if not rates or kind not in FEWER}
         return {"title": f"Marks: {self.name}" + ("" if rates else ", sizes and rates"), "command": case.command,

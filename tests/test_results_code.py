@@ -205,7 +205,7 @@ def test_a_chapter_that_says_nothing_or_too_little_is_found():
     (cell,) = [c for c in chapter.code if c.source.startswith("code_note(")]
     cell.outputs[0]["data"]["text/plain"] = "'0 of 99999 rows were written by earlier code'"
     (fault,) = behind(chapter)
-    assert "says 0 of 99999 rows of forecast.csv" in fault
+    assert "says 0 of 99999 rows of marks.csv" in fault
     chapter.code.remove(cell)
     (fault,) = behind(chapter)
     assert "says 0 times by which code" in fault
