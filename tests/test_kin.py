@@ -1,7 +1,6 @@
 """The layers of the chapter on kin against libraries, and the rows of bench/kin.py against the layers."""
-import csv
 import importlib.util
-import itertools
+import random
 import sys
 
 import pytest
@@ -12,6 +11,7 @@ from torch.testing import assert_close
 
 from hot_nbdev.cost import count
 from hot_nbdev.kronecker import kron
+from hot_nbdev.results import by_earlier_code, read_rows, write_csv
 
 PEERS = 'not installed: pip install "hot_nbdev[peers]"'
 
@@ -20,7 +20,9 @@ PEERS = 'not installed: pip install "hot_nbdev[peers]"'
 def bench():
     spec = importlib.util.spec_from_file_location("bench_kin", ROOT / "bench" / "kin.py")
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "bench"))
+        spec.loader.exec_module(module)
     return module
 
 
@@ -31,7 +33,7 @@ def kin(bench):
 
 @pytest.fixture
 def rows():
-    return list(csv.DictReader((ROOT / "results" / "kin.csv").open()))
+    return read_rows(ROOT / "results" / "kin.csv")
 
 
 @pytest.fixture
@@ -102,34 +104,91 @@ def test_lokr(kin, monkeypatch):
 
 
 def test_rows_belong_to_the_layers_of_the_chapter(bench, kin, rows):
-    "Parameters and FLOPs of every row are those of the layer that the chapter shows now."
+    "Parameters and multiply-adds of every row are those of the layer that the chapter shows now, and so is its code."
     now, x = {}, torch.randn(1, 5, 5, 200)
     for name, setting, budget, make in bench.networks(kin, 12):
         net = make()
         work = count(net if name == "logistic" else net[0], x)
-        now[name, setting, budget] = str(work.parameters), str(2 * work.multiply_adds)
+        now[name, setting, budget] = str(work.parameters), str(work.multiply_adds)
+    now |= {(name, setting, "none"): ("", "") for name, setting, *_ in bench.simple()}
     assert {(r["layer"], r["setting"], r["budget"]) for r in rows} == set(now)
-    assert all((r["parameters"], r["flops"]) == now[r["layer"], r["setting"], r["budget"]] for r in rows)
+    assert all((r["parameters"], r["multiply_adds"]) == now[r["layer"], r["setting"], r["budget"]] for r in rows)
+    assert {(r["script"], r["settings"]) for r in rows} == {(bench.script(), bench.SETTINGS)}
+    assert not by_earlier_code(rows) and all(r["processor"] and r["commit"] for r in rows)
 
 
-def test_rows_are_complete(bench, rows):
-    found = [tuple(r[k] for k in bench.HEAD[:5]) for r in rows]
+def test_rows_are_complete(bench, kin, rows):
+    "No run is missing or there twice; every rate is the best of its search, with a worse one on both sides."
+    found = [tuple(r[k] for k in bench.KEY) for r in rows]
     assert len(found) == len(set(found))
-    layers = {key[:3] for key in found}
-    wanted = itertools.product(layers, map(str, bench.SEEDS), map(str, bench.RATES))
-    assert set(found) == {(*layer, seed, rate) for layer, seed, rate in wanted}
+    assert all((r["study"] == "main") == bool(r["test"]) for r in rows)     # a search reads no test part
+    for name, setting, budget, _ in bench.networks(kin, 12):
+        layer = name, setting, budget
+        assert bench.following(layer, rows) == []
+        rates = {study: {float(key[-1]) for key in found if key[:4] == (study, *layer)} for study in ("rate", "main")}
+        (used,) = rates["main"]
+        assert min(rates["rate"]) < used < max(rates["rate"])
+        tried = [key for key in found if key[:4] == ("rate", *layer)]
+        assert len(tried) == len(rates["rate"]) * len(bench.RATE_SEEDS)
+    seeds = {layer: [int(s) for study, *key, s, _ in found if (study, *key) == ("main", *layer)]
+             for layer in {key[1:4] for key in found}}
+    assert all(sorted(s) == list(bench.SEEDS) for s in seeds.values())
+
+
+def test_a_search_goes_on_until_the_best_rate_is_inside(bench):
+    layer = "NdLinear", "out 2x2x100", "large"
+
+    def row(key, val):
+        return dict(zip(bench.KEY, map(str, key), strict=True)) | {"val": str(val)}
+    keys = bench.following(layer, [])
+    assert {key[0] for key in keys} == {"rate"} and {key[-1] for key in keys} == {1e-3, 3e-3, 1e-2}
+    rows = [row(key, 0.5 + key[-1]) for key in keys]                        # the larger, the better
+    assert bench.following(layer, rows[:-1]) == keys[-1:]                   # one is missing
+    more = bench.following(layer, rows)
+    assert more == [("rate", *layer, seed, 3e-2) for seed in bench.RATE_SEEDS]
+    rows += [row(key, "-inf") for key in more]                              # its weights were no numbers
+    assert bench.following(layer, rows, [0, 1]) == [("main", *layer, seed, 1e-2) for seed in (0, 1)]
+
+
+def test_differences_that_are_put_into_rows_are_found(bench, rows):
+    "Invented scores: one layer is four points behind NdLinear and one is not; what weakens a comparison is named."
+    main = [dict(r) for r in rows if r["study"] == "main"]
+    chance = random.Random(0)
+    for r in main:
+        behind = 4 * (r["layer"] in ("NdLinear", "TCL")) + chance.gauss(0, 0.2)
+        r["test"], r["stopped"] = str(0.6 + behind / 100), "cap" if r["layer"] == "TCL" else "turned"
+    families = bench.families(main)
+    assert [len(others) for _, others, _ in families.values()] == [10, 8, 5]
+    lines = list(bench.summary(main))
+    assert len(lines) == 10 + 8 + 5 + 1 and "10 of 10 runs ended at the cap: ('TCL'" in lines[-1]
+    p = {line.split(": ")[1].split(" - ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines[:10]}
+    assert p.pop("TCL (out 2x2x100)") > 0.05 and max(p.values()) < 0.001
 
 
 def test_the_bench_goes_on_where_it_stopped(bench, rows, tmp_path, monkeypatch):
-    "With all rows but the last one there, one run is made and the others stay."
+    "A run and a simple method whose rows are lost are made again, and the others stay."
     out = tmp_path / "kin.csv"
-    lines = (ROOT / "results" / "kin.csv").read_text().splitlines(keepends=True)
-    out.write_text("".join(lines[:-1]))
+    kept = [r for r in rows if (r["layer"], r["seed"]) not in {("TCL", "7"), ("nearest class mean", "3")}]
+    assert len(kept) == len(rows) - 2
+    write_csv(out, bench.HEAD, kept)
     threads = torch.get_num_threads()
     monkeypatch.setattr(sys, "argv", ["kin.py", "--out", str(out)])
-    monkeypatch.setattr(bench, "measure", lambda *_: ["new"] * (len(bench.HEAD) - 9))
+    monkeypatch.setattr(bench, "run", lambda *_: {"val": "new"})
+    monkeypatch.setattr(bench, "fitted", lambda *_: {"val": "new"})
     bench.main()
     torch.set_num_threads(threads)
-    text = out.read_text().splitlines(keepends=True)
-    assert text[:-1] == lines[:-1]
-    assert text[-1].startswith(lines[-1].rsplit(",", len(bench.HEAD) - 5)[0]) and ",new," in text[-1]
+    now = read_rows(out)
+    assert now[:-2] == kept
+    assert [(r["study"], r["layer"], r["seed"], r["val"]) for r in now[-2:]] == [
+        ("main", "TCL", "7", "new"), ("main", "nearest class mean", "3", "new")]
+
+
+def test_a_run_of_the_bench(bench, kin):
+    "One epoch: the search has no test score, a deal has one, and a run is the same each time."
+    make = next(make for name, *_, make in bench.networks(kin, 12) if name == "low rank")
+    layer = "low rank", "rank 4", "large"
+    searched = bench.run(("rate", *layer, 97, 1e-3), make, cap=1)
+    assert "test" not in searched and searched["stopped"] == "cap" and searched["parameters"] == 22_000
+    tested = [bench.run(("main", *layer, 97, 1e-3), make, cap=1) for _ in range(2)]
+    assert len({(r["val"], r["test"], r["test_classes"]) for r in tested}) == 1
+    assert tested[0]["val"] == searched["val"] and len(tested[0]["test_classes"].split(";")) == 12
