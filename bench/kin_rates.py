@@ -19,8 +19,9 @@ from hot_nbdev.results import append_row, read_rows
 
 def todo(rows, layers):
     "Keys of the runs, for each layer (name, setting, budget)."
-    used = {(r["layer"], r["setting"], r["budget"]): float(r["rate"]) for r in rows if r["study"] == "main" and r["rate"]}
-    return [("near", *layer, seed, rate(step(used[layer]) + by)) for layer in layers for seed in SEEDS for by in (-1, 1)]
+    used = {(r["layer"], r["setting"], r["budget"]): r["rate"] for r in rows if r["study"] == "main"}
+    return [("near", *layer, seed, rate(step(float(used[layer])) + by))
+            for layer in layers for seed in SEEDS for by in (-1, 1)]
 
 
 def best_of_deal(rows):
