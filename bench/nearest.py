@@ -127,7 +127,8 @@ def run_all(folder):
                 run_job(NearestJob.from_dict(settings(task, kind, rate=rate, seed=seed)), say=lambda line: None)
 
 
-TOLD = ("parameters", "multiply_adds", "epochs", "seconds", "processor", "threads", "torch", "commit", "code", "modules")
+TOLD = ("parameters", "multiply_adds", "epochs", "seconds", "processor", "threads", "torch", "commit", "code",
+        "modules")
 
 
 def kept(folder):

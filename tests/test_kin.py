@@ -1,4 +1,5 @@
 """The layers of the chapter on kin against libraries, and the rows of bench/kin.py against the layers."""
+import importlib
 import importlib.util
 import random
 import sys
@@ -33,7 +34,8 @@ def kin(bench):
 
 @pytest.fixture
 def rows():
-    return read_rows(ROOT / "results" / "kin.csv")
+    "Those of the plan; rows of the check of rates stand behind them."
+    return [r for r in read_rows(ROOT / "results" / "kin.csv") if r["study"] != "near"]
 
 
 @pytest.fixture
@@ -163,6 +165,21 @@ def test_differences_that_are_put_into_rows_are_found(bench, rows):
     assert len(lines) == 10 + 8 + 5 + 1 and "10 of 10 runs ended at the cap: ('TCL'" in lines[-1]
     p = {line.split(": ")[1].split(" - ")[0]: float(line.rsplit(" ", 1)[1]) for line in lines[:10]}
     assert p.pop("TCL (out 2x2x100)") > 0.05 and max(p.values()) < 0.001
+
+
+def test_the_check_of_rates_has_the_neighbors_of_each_rate_and_lets_each_deal_choose(bench, rows, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    check = importlib.import_module("kin_rates")
+    every = read_rows(ROOT / "results" / "kin.csv")
+    own, others, _ = bench.families(rows)["large"]
+    wanted = {tuple(map(str, key)) for key in check.todo(rows, [own, *others])}
+    assert {tuple(r[k] for k in bench.KEY) for r in every if r["study"] == "near"} == wanted
+    best = check.best_of_deal(every)
+    assert sum(r["layer"] == "TCL" for r in best) == 10 and {r["study"] for r in best} == {"main"}
+    names = ("layer", "setting", "budget", "seed")
+    for r in best:
+        tried = [q for q in every if q["study"] != "rate" and [q[k] for k in names] == [r[k] for k in names]]
+        assert float(r["val"]) == max(float(q["val"]) for q in tried)
 
 
 def test_the_bench_goes_on_where_it_stopped(bench, rows, tmp_path, monkeypatch):
