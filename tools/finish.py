@@ -28,7 +28,7 @@ SHEET = '<link rel="stylesheet" href="_static/icons.css" />'
 HEAD = "</head>"
 INLINE_CODE = re.compile(r'<code class="docutils literal notranslate">((?:<span class="pre">[^<]*</span>\s*)*)</code>')
 SHORTER = [     # marks of docutils and of the theme that nothing asks for
-    (INLINE_CODE, lambda m: f'<code class="literal notranslate">{re.sub("<[^>]*>", "", m[1])}</code>'),
+    (INLINE_CODE, lambda m: f'<code class="notranslate">{re.sub("<[^>]*>", "", m[1])}</code>'),     # as in sheets
     (re.compile(r'(<div class="(?!cell )[^"]*) docutils container"'), r'\1"'),       # the theme asks for a cell's
     (re.compile(r'<tr class="row-(?:odd|even)">'), "<tr>"),
     (re.compile(r"<(td|th)([^>]*)><p>((?:(?!</?p>|</?td).)*)</p></\1>", re.DOTALL), r"<\1\2>\3</\1>"),

@@ -53,6 +53,7 @@ def names_in(pages) -> set[str]:
 def read(sheet: Path, static: Path) -> str:
     "A sheet with those that it imports in their place, and with addresses as seen from the joined one."
     text = IMPORT.sub(lambda m: read(sheet.parent / m[1], static), sheet.read_text(encoding="utf-8"))
+    text = text.replace("code.literal", "code.notranslate")      # one of its two names is left on a page
     folder = sheet.parent.relative_to(static).as_posix() if sheet.is_relative_to(static) else "."
     return text if folder == "." else URL.sub(rf"url(\1{folder}/", text)
 
