@@ -177,7 +177,7 @@ class Script(NamedTuple):
     command: str    # to be typed in the top folder of the source repository; empty where it is copied by hand
     adds: bool      # does it make only the lines that the table lacks?
 
-
+# %% ../nbs/tables.ipynb #7b1e0c33
 _WRITTEN = {    # by a command, as a whole
     "": "printed_series printed_volumes",
     "hot_profile --sizes N [N …] --out FILE": "bench_profile",
