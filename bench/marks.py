@@ -247,6 +247,7 @@ def kept(progress):
                 **{f"{part} {at}": row[f"{part}_{name}"] for part in ("val", "test")
                    for at, name in zip(("metric", "second"), names, strict=True)},
                 **dict(zip(("recall 0", "recall 1"), recalls, strict=True)),
+                "iou by class": row.get("test_iou_by_class", ""),
                 "choice": json.dumps(progress.choice),
                 **{key: row.get(key, "") for key in TOLD}})
     return lines

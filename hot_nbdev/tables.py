@@ -195,6 +195,7 @@ _WRITTEN = {    # by a command, as a whole
     "python bench/pair.py": "pair pair_compared",
     "python bench/pair.py --pace": "pair_pace",
     "python bench/parts.py": "bench_parts",
+    "python bench/peft_simple.py": "peft_simple",
     "python bench/scene_linear.py": "scene_linear",
     "python bench/simple_forecasts.py": "simple_forecasts",
     "python bench/volumes.py": "volumes_paired volumes_simple",

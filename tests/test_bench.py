@@ -569,6 +569,14 @@ def test_rows_of_the_peft_study_are_whole(peft_task):
     assert {r["reload_gap"] for r in rows if "-" in r["model"]} == {"0"}
 
 
+def test_plain_answers_to_the_task_of_adapters_are_those_of_their_script(load, monkeypatch, peft_task):
+    simple = load("peft_simple")
+    monkeypatch.setattr(simple, "SEEDS", [0])
+    there = [r for r in peft_task.read_rows(simple.OUT) if r["seed"] == "0"]
+    assert [{k: str(v) for k, v in row.items()} for row in simple.rows()] == there
+    assert len(peft_task.read_rows(simple.OUT)) == len(simple.TRIED) * len(peft_task.SEEDS)
+
+
 def test_the_parts_of_the_layer_make_the_layer(load):
     script = load("parts")
     layer, x = script.KroneckerAttention(8, 2, 3), torch.randn(2, 3, 4, 5, 8)
