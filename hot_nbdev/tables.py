@@ -217,7 +217,7 @@ _ADDED = {      # line by line
 SCRIPTS = {f"{name}.csv": Script(command, of is _ADDED) for of in (_WRITTEN, _ADDED)
            for command, names in of.items() for name in names.split()}
 
-# %% ../nbs/tables.ipynb #7b1e0c33
+# %% ../nbs/tables.ipynb #3f106922
 def results_of(
     table: RunTable,
 ) -> str:               # such as "pair/motion.csv"

@@ -643,7 +643,7 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
 
 def test_a_table_of_a_command_that_is_not_there_says_so(capsys, monkeypatch):
     monkeypatch.delitem(commands.JOBS, "segment")
-    assert "scenes-pines: its runs are made by hot_segment" in fails(capsys, hot_reproduce, "scenes-pines")
+    assert "hot2-table3: its runs are made by hot_segment" in fails(capsys, hot_reproduce, "hot2-table3")
 
 
 def test_the_tables_are_listed(capsys):

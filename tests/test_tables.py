@@ -84,7 +84,7 @@ def test_a_row_keeps_what_makes_it_that_row():
     assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
 
 
-SHOWN = ("forecasting", "volumes", "scenes", "ablations")
+SHOWN = ("forecasting", "volumes", "ablations")
 CHAPTERS = {name: table for name, table in TABLES.items() if name.startswith(SHOWN)}
 STUDIES = {name: table for name, table in TABLES.items() if name.startswith("motion")}      # runs may be missing
 
