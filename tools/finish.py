@@ -13,7 +13,7 @@ import sheets
 
 # Names have no colour of their own in this book, nor have operators: their marks are two thirds of a page's length.
 # Nor have numbers and what Python has built in: one look for all of them costs a twelfth of the pages.
-COLOURLESS = re.compile(r'<span class="(?:n|nn|nb|bp|mi|mf|p|w|o)">([^<]*)</span>')
+COLOURLESS = re.compile(r'<span class="(?:n|nn|nb|bp|mi|mf|p|w|o|ow)">([^<]*)</span>')
 CODE = re.compile(r'(<div class="highlight"><pre>)(.*?)(</pre>)', re.DOTALL)
 COLUMNS, MOST_IN = 88, 68      # letters in a line that need no care, and where a comment begins at the latest
 ICON = re.compile(r'class="[^"]*?\b(fa-solid|fa-regular|fa-brands|fas|far|fab)(?: fa-(?:fw|lg))* fa-(?!fw|lg)([a-z-]+)')
