@@ -381,7 +381,7 @@ def test_a_horizon_stands_once():
 
 def rows():
     "Every distinct column `model` of the tables."
-    files = [ROOT / "results" / f"{name}.csv" for name in ("classify", "forecast", "segment")]
+    files = [path for name in ("classify", "forecast", "segment") for path in (ROOT / "results").rglob(f"{name}.csv")]
     return sorted({row["model"] for path in files
                    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines())})
 
@@ -395,7 +395,7 @@ def test_old_rows_make_a_configuration_and_a_model(text):
     former = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}
     for key, value in settings.items():
         if key == "attention_options" and settings["attention"] in FORMER_DEFAULTS and "format" not in settings:
-            value = {"qk_norm": False, **value, **({"qk_gain": 1.0} if value.get("qk_norm") else {})}
+            value = {"qk_norm": False, **({"qk_gain": 1.0} if value.get("qk_norm") else {}), **value}
         if key not in ("model", "format"):
             assert json.loads(json.dumps(getattr(config, former.get(key, key)))) == value, key
     if settings["model"] == "resnet":
