@@ -218,14 +218,14 @@ def compared(progress):
 
 def over_samples(progress, ours, theirs, seeds):
     "For two classes: the difference as far as the choice of test samples goes, mean of DeLong's over seeds."
+    names = {"low over samples": "low", "high over samples": "high", "correlation over samples": "correlation"}
     if progress.case.command != "classify":
-        return {"low over samples": "", "high over samples": ""}
+        return dict.fromkeys(names, "")
     found = []
     for s in seeds:
         one, other = (read_scores(rows[s], progress.folder) for rows in (ours, theirs))
         found.append(delong(one["label"], one["probability"][:, 1], other["probability"][:, 1]))
-    return {"low over samples": float(np.mean([c.low for c in found])),
-            "high over samples": float(np.mean([c.high for c in found]))}
+    return {title: float(np.mean([getattr(c, name) for c in found])) for title, name in names.items()}
 
 
 TOLD = ("parameters", "multiply_adds", "epochs", "best_epoch", "seconds", "processor", "threads", "torch", "commit",

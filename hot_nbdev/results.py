@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QUIET', 'write_csv', 'read_rows', 'check_results', 'append_row', 'library_commit', 'processor', 'bare_code',
            'code_of', 'code_begun_with', 'by_earlier_code', 'code_note', 'row', 'Table', 'setting', 'summarize',
-           'tables_by_code']
+           'searched', 'epoch_costs', 'tables_by_code']
 
 # %% ../nbs/results.ipynb #e7418c23
 import ast
@@ -346,6 +346,43 @@ def _spread(rows: list, of: Sequence) -> dict:
         finite = all(map(math.isfinite, values))            # not of a run that diverged
         line[f"{name}_sd"] = None if len(values) < 2 else statistics.stdev(values) if finite else math.nan
     return line
+
+# %% ../nbs/results.ipynb #5ea7c402
+def searched(
+    rows: Sequence,         # of `read_rows`: data, setting, kind, value, score, validation, taken; one line for each run
+    called: dict,           # setting -> its name in the table; others are not shown
+    words: dict | None = None,  # value -> its name in the table; a score's name too
+) -> Table:                 # a line for each value of these settings
+    "What a search tried and took; a ValueError where a rate that was taken is not inside the rates that were tried."
+    grids = {}
+    for r in rows:
+        if r["setting"] == "rate":
+            grids.setdefault((r["data"], r["kind"]), {})[float(r["value"])] = r["taken"] == "1"
+    for (data, kind), grid in grids.items():
+        best = [rate for rate, taken in grid.items() if taken]
+        if len(best) != 1 or best[0] in (min(grid), max(grid)):
+            raise ValueError(f"searched: of the rates {sorted(grid)} of {kind} on {data}, {best} was taken, which is not one inside "
+                             "of them; let the search go on before its rows are shown")
+    named = lambda text: (words or {}).get(text.strip('"'), text.strip('"'))
+    return Table([{"data": r["data"], "setting": called[r["setting"]], "value": named(r["value"]),
+                   "score": named(r["score"].removeprefix("val_")), "on the validation part": float(r["validation"]),
+                   "taken": "yes" if r["taken"] == "1" else ""} for r in rows if r["setting"] in called])
+
+# %% ../nbs/results.ipynb #5ea7c405
+def epoch_costs(
+    runs: Sequence,         # of `read_rows`: data, kind, multiply_adds, and the settings that were chosen, as JSON
+    measured: Sequence,     # likewise: data, kind, seconds_per_update, updates
+    sample: str = "sample",     # what multiply-adds are counted for
+) -> Table:                 # a line for each data set and kind, in the order of the runs
+    "Seconds of an epoch, multiply-adds of a sample, and how many runs with that many epochs fit into a day."
+    seconds = {(r["data"], r["kind"]): float(r["seconds_per_update"]) * int(r["updates"]) for r in measured}
+    first = {}
+    for r in runs:
+        first.setdefault((r["data"], r["kind"]), r)
+    return Table([{"data": data, "kind": kind, "seconds of an epoch": seconds[data, kind],
+                   f"million multiply-adds of a {sample}": int(r["multiply_adds"]) / 1e6,
+                   "runs in a day": int(24 * 3600 / (seconds[data, kind] * json.loads(r["choice"])["epochs"]))}
+                  for (data, kind), r in first.items()], digits=2)
 
 # %% ../nbs/results.ipynb #4c575f76
 def tables_by_code(
