@@ -234,6 +234,17 @@ def test_a_row_that_cannot_be_understood_does_not_count():
         assert not made_by(job, {**line_of(job), **change})
 
 
+def test_runs_with_marks_have_the_rate_that_the_search_took():
+    "What chapters show as tried and taken is what the runs beside it were made with."
+    taken = {(r["data"], r["kind"]): float(r["value"]) for r in read_rows(ROOT / "results" / "marks_choices.csv")
+             if r["setting"] == "rate" and r["taken"] == "1"}
+    runs = read_rows(ROOT / "results" / "marks.csv")
+    assert runs
+    for r in runs:
+        searched = taken.get((r["data"], r["kind"])) or taken[r["data"], f"{r['kind']}, a quarter"]
+        assert float(r["rate"]) == searched, f"{r['data']}, {r['kind']}: {r['rate']}, and the search took {searched}"
+
+
 def test_all_horizons_have_to_be_there():
     job = ForecastJob(data="exchange_rate", horizon=192, score=(96, 192))
     told = {"settings": json.dumps({"horizon": 192}), "trained_horizon": "192"}
