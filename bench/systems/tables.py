@@ -35,8 +35,8 @@ def network(columns, outputs):
 def task(data, seed):
     x, y, classes, sha = sources.table(data)
     a, b, c = sources.split(y, seed)
-    spread = x[a].std(0)
-    x = torch.where(spread > 1e-6, (x - x[a].mean(0)) / spread, 0.0)     # a column that training knows one value of says nothing
+    spread = x[a].std(0)        # a column of which the training part has one value is 0
+    x = torch.where(spread > 1e-6, (x - x[a].mean(0)) / spread, 0.0)
     x = F.pad(x, (0, padded(x.shape[1]) - x.shape[1]))
     make = models(network(x.shape[1], classes or 1), HIDDEN)
     if classes:
