@@ -94,14 +94,15 @@ def test_the_list_is_that_of_the_script(bench):
     assert list(bench.SYSTEMS) == SYSTEMS
 
 
-# Rows of the other systems are older than the last change of systems/tables.py, which they do not use: their code -> that of
-# all files but this one.
+# Rows of the other systems are older than the last change of systems/tables.py, which they do not use:
+# their code -> that of all files but this one.
 WITHOUT_TABLES = {"a8d485dd89a3": "00f216d96787"}
 
 
 def test_rows_name_the_script_that_is_there(bench):
     "Its parts and NdLinear too: whoever changes one of them runs again what uses it."
-    parts = [BENCH / "ndlinear_systems.py", BENCH / "paired.py", BENCH / "rates.py", *sorted((BENCH / "systems").glob("*.py"))]
+    parts = [BENCH / f"{name}.py" for name in ("ndlinear_systems", "paired", "rates")]
+    parts += sorted((BENCH / "systems").glob("*.py"))
     files = [f for f in [*parts, Path(bench.hot_nbdev.ndlinear.__file__)] if f.name != "tables.py"]
     rest = hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
     for r in read_rows(BENCH.parent / "results" / "ndlinear_systems.csv"):
