@@ -44,8 +44,10 @@ def series():
                      "windows_96_96": "/".join(map(str, about["counts"]))})
         mended = forecast_data(name, 96, 96, mend=True, download=False).about
         both = zip(mended["names"], about["scaler"].std, mended["scaler"].std, strict=True)
-        scales += [{"name": name, "column": c, "std_published": f"{a:.5g}", "std_mended": f"{b:.5g}"}
-                   for c, a, b in both if abs(a / b - 1) > 0.01]
+        marked = (s.values[:about["rows"][0]] == -9999).sum(0).tolist()
+        scales += [{"name": name, "column": c, "std_published": f"{a:.5g}", "std_mended": f"{b:.5g}",
+                    "sentinels_in_training": n}
+                   for (c, a, b), n in zip(both, marked, strict=True) if abs(a / b - 1) > 0.01]
     write("data_series", rows)
     write("data_scaler", scales)
 
