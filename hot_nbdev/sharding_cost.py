@@ -158,5 +158,8 @@ def sharding_plan(
     M = layer.dim // layer.heads if layer.kernel is None else layer.kernel.width(layer.dim // layer.heads)
     work = batch * (projection_cost(n, both).projections + pooled + whole.features + formed * M + applied)
     held = 6 if layer.combine == "sum" else 5               # of the size of the part
+    if not cuts:                                            # the ordinary layer, and its input
+        memory = batch * (whole.peak + size * n * layer.dim)
+        return ShardingPlan(1, tuple(local), work, traffic, memory, 2 * work / flops, 0.0)
     memory = batch * (held * size * n * layer.dim + 2 * max(size, 4) * layer.heads * sum(m * m for m in sizes))
     return ShardingPlan(prod(parts.values()), tuple(local), work, traffic, memory, 2 * work / flops, traffic.bytes / bandwidth)
