@@ -6,10 +6,11 @@
     python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
     python bench/marks.py --simple           forecasts without training at the chosen lookback, into marks_simple.csv
-    python bench/marks.py                    what counts of the rows in results/marks/, into results/marks.csv; the
-                                             comparisons, into marks_compared.csv; what was tried with seed 99, into
-                                             marks_choices.csv; and, for volumes, how often each tenth of the
-                                             probabilities is right, into marks_calibration.csv
+    python bench/marks.py                    what counts of the rows in results/marks/, into results/marks.csv, of data
+                                             sets that are complete; their comparisons, into marks_compared.csv; for
+                                             volumes, how often each tenth of the probabilities is right, into
+                                             marks_calibration.csv; what was tried with seed 99, of all that has been
+                                             begun, into marks_choices.csv
 
 For each data set sizes and epochs are chosen first, with product attention and seed 99, then a rate for each kind,
 then come the seeds.
@@ -346,9 +347,10 @@ def main(argv=None):
             done = bool(p.rates) and all(p.rates[k] for k in p.case.kinds if k not in FEWER)
             tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if done else {})
         path.write_text(written(tables), encoding="utf-8")
-    for name, of in (("marks", kept), ("marks_choices", Progress.searched), ("marks_compared", compared),
-                     ("marks_calibration", calibration)):
-        if lines := [line for progress in found for line in of(progress)]:
+    complete = [progress for progress in found if not progress.todo]
+    for name, of, shown in (("marks", kept, complete), ("marks_choices", Progress.searched, found),
+                            ("marks_compared", compared, complete), ("marks_calibration", calibration, complete)):
+        if lines := [line for progress in shown for line in of(progress)]:
             write_csv(ROOT / "results" / f"{name}.csv", list(lines[0]), lines)
 
 
