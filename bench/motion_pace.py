@@ -2,6 +2,8 @@
 
     python bench/motion_pace.py              every size and model; ten minutes on one core
     python bench/motion_pace.py --size 16    one size
+    python bench/motion_pace.py --cases      the tables of real tensors as they are run, with their own frames, and zeros
+                                             beyond their ends, into results/motion_pace_cases.csv; some minutes
 
 Each model is timed on one thread, in turns with the others, and its fastest round counts. Processor seconds of
 the process are taken, so that what else runs on the machine counts as little as possible. The tables motion-…
@@ -67,17 +69,15 @@ def fits(name, size, move):
     return size <= 64 or name not in ("full", "fourier")    # a few updates would take all of the time
 
 
-def updater(name, size, move):
-    "A function that makes one update, and the number of weights."
-    job = MotionJob.from_dict({**settings(name, frame(size), move), "samples": 64})
+def updater(job):
+    "A function that makes one update of a run, and the number of weights."
     parts = job.parts()
     model, _ = build(job, parts)
     task, opt = job.task(parts), torch.optim.AdamW(model.parameters(), 1e-3)
 
     def update():
-        x, y = parts.train.fresh(*parts.train[torch.arange(32)])
-        loss = task.loss(model(x), y) / task.weight(y)
-        loss.backward()
+        *inputs, y = parts.train.fresh(*parts.train[torch.arange(32)])
+        (task.loss(task.train_output(model, inputs), y) / task.weight(y)).backward()
         opt.step()
         opt.zero_grad()
     return update, sum(p.numel() for p in model.parameters())
@@ -91,30 +91,60 @@ def timed(update, updates):
     return (time.process_time() - start) / updates
 
 
-def pace(size, move, rounds=ROUNDS, updates=UPDATES):
-    "A row for each model."
-    found = {name: updater(name, size, move) for name in MODELS if fits(name, size, move)}
-    updates = max(1, updates * 1024 // max(1024, prod(frame(size))))
+def best_of(jobs, positions, rounds, updates):
+    "name -> (seconds of an update, weights), in turns."
+    found = {name: updater(job) for name, job in jobs.items()}
+    updates = max(1, updates * 1024 // max(1024, positions))
     for update, _ in found.values():
         update()
     best = dict.fromkeys(found, float("inf"))
     for _ in range(rounds):
         for name, (update, _) in found.items():
             best[name] = min(best[name], timed(update, updates))
+    return {name: (seconds, found[name][1]) for name, seconds in best.items()}
+
+
+def place():
+    return {"hardware": processor(), "threads": 1, "torch": torch.__version__.split("+")[0]}
+
+
+def pace(size, move, rounds=ROUNDS, updates=UPDATES):
+    "A row for each model."
+    jobs = {name: MotionJob.from_dict({**settings(name, frame(size), move), "samples": 64})
+            for name in MODELS if fits(name, size, move)}
     budget = BUDGETS[size, move]
-    place = {"hardware": processor(), "threads": 1, "torch": torch.__version__.split("+")[0]}
-    return [{"size": size, "move": move, "model": name, "parameters": found[name][1],
+    return [{"size": size, "move": move, "model": name, "parameters": weights,
              "seconds_per_update": f"{seconds:.5f}", "budget": budget,
-             "epochs": max(1, round(budget / seconds / EVERY)), **place} for name, seconds in best.items()]
+             "epochs": max(1, round(budget / seconds / EVERY)), **place()}
+            for name, (seconds, weights) in best_of(jobs, prod(frame(size)), rounds, updates).items()]
+
+
+def pace_of_cases(rounds=ROUNDS, updates=UPDATES):
+    "A row for each model of each table of real tensors."
+    from motion_tables import CASES, common
+
+    for case in CASES:
+        data = next(iter(case.data.values()))
+        if data == "white":
+            continue
+        jobs = {name: MotionJob.from_dict({**settings(name, case.size, case.move), **common(case), "data": data})
+                for name in case.models}
+        for name, (seconds, weights) in best_of(jobs, prod(case.size), rounds, updates).items():
+            yield {"case": case.name, "model": name, "parameters": weights, "padding": jobs[name].padding(),
+                   "seconds_per_update": f"{seconds:.5f}", **place()}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--size", type=int, nargs="*", help="default: all")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "motion_pace.csv")
+    parser.add_argument("--cases", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
+    if args.cases:
+        rows = list(pace_of_cases())
+        return write_csv(args.out.with_name("motion_pace_cases.csv"), list(rows[0]), rows)
     for size, move in BUDGETS:
         if not args.size or size in args.size:
             print(f"{size} {move}", file=sys.stderr, flush=True)
