@@ -190,6 +190,7 @@ _WRITTEN = {    # by a command, as a whole
     "python bench/marks.py --pace": "marks_pace",
     "python bench/marks.py --simple": "marks_simple",
     "python bench/motion_pace.py": "motion_pace",
+    "python bench/motion_pace.py --cases": "motion_pace_cases",
     "python bench/ndlinear.py": "bench_ndlinear",
     "python bench/nearest.py": "nearest",
     "python bench/pair.py": "pair pair_compared",
