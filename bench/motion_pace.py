@@ -2,8 +2,8 @@
 
     python bench/motion_pace.py              every size and model; ten minutes on one core
     python bench/motion_pace.py --size 16    one size
-    python bench/motion_pace.py --cases      the tables of real tensors as they are run, with their own frames, and zeros
-                                             beyond their ends, into results/motion_pace_cases.csv; some minutes
+    python bench/motion_pace.py --cases      the tables of real tensors as they are run, with their own frames, and
+                                             zeros beyond their ends, into results/motion_pace_cases.csv; minutes
 
 Each model is timed on one thread, in turns with the others, and its fastest round counts. Processor seconds of
 the process are taken, so that what else runs on the machine counts as little as possible. The tables motion-…

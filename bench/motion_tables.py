@@ -3,9 +3,10 @@
     python bench/motion_tables.py            what would change
     python bench/motion_tables.py --write    write them into hot_nbdev/tables.json
 
-Budgets and models are those of studies/motion.md, epochs follow from results/motion_pace.csv and, where a rival of a real
-tensor would have less than nine tenths of the product's time there, from results/motion_pace_cases.csv; rates follow from
-the rows of the tables that end in -rates. A table whose rates are not all found yet is left out, and what is still to run is said.
+Budgets and models are those of studies/motion.md, epochs follow from results/motion_pace.csv and, where a rival on a
+real tensor would have less than nine tenths of the product's time there, from results/motion_pace_cases.csv; rates
+follow from the rows of the tables that end in -rates. A table whose rates are not all found yet is left out, and what
+is still to run is said.
 """
 
 import argparse

@@ -297,14 +297,30 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
         assert own["epochs"] == int(pace[32, "shift", model]["epochs"])
         settings = bench.settings(model, (32, 32), "shift")
         assert {k: v for k, v in own.items() if k != "epochs"}.items() <= settings.items()
-    made = load("motion_tables")
+    made, epochs = load("motion_tables"), {key: int(r["epochs"]) for key, r in pace.items()}
+    with (FOLDER.parent / "results" / "motion_pace_cases.csv").open(newline="") as f:
+        as_run = {(r["case"], r["model"]): float(r["seconds_per_update"]) for r in csv.DictReader(f)}
+    more = made.fair(epochs, as_run)
     for case in made.CASES:
         for name in (f"motion-{case.name}-rates", f"motion-{case.name}"):
             for model, own in read_tables()[name].rows.items() if name in read_tables() else ():
-                assert own["epochs"] == int(pace[case.pace, case.move, model]["epochs"]), (name, model)
-    update, weights = bench.updater("product", 8, "shift")
+                given = more.get((case.name, model), epochs[case.pace, case.move, model])
+                assert own["epochs"] == given, (name, model)
+                if (case.name, model) in as_run:    # no rival on a real tensor has less time than the product
+                    least = made.SHARE * as_run[case.name, "product"] * epochs[case.pace, case.move, "product"]
+                    assert own["epochs"] * as_run[case.name, model] >= least, (name, model)
+    assert {case for case, _ in as_run} == {c.name for c in made.CASES} - {"align"}
+    update, weights = bench.updater(bench.MotionJob.from_dict({**bench.settings("product", (8, 8), "shift"), "samples": 64}))
     update()
     assert weights > 1000
+
+
+def test_a_rival_with_too_little_time_gets_the_products(load):
+    "Half of the seconds is doubled, more is left."
+    bench = load("motion_tables")
+    epochs = {(case.pace, case.move, m): 10 for case in bench.CASES for m in case.models}
+    paces = {("a1b", "product"): 1.0, ("a1b", "dilated"): 0.5, ("a1b", "full"): 3.0, ("a1b", "axial"): 0.95}
+    assert bench.fair(epochs, paces) == {("a1b", "dilated"): 20}
 
 
 def test_rates_are_searched_until_the_best_is_inside(load):
