@@ -310,7 +310,8 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
                     least = made.SHARE * as_run[case.name, "product"] * epochs[case.pace, case.move, "product"]
                     assert own["epochs"] * as_run[case.name, model] >= least, (name, model)
     assert {case for case, _ in as_run} == {c.name for c in made.CASES} - {"align"}
-    update, weights = bench.updater(bench.MotionJob.from_dict({**bench.settings("product", (8, 8), "shift"), "samples": 64}))
+    job = bench.MotionJob.from_dict({**bench.settings("product", (8, 8), "shift"), "samples": 64})
+    update, weights = bench.updater(job)
     update()
     assert weights > 1000
 
