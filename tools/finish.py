@@ -36,10 +36,15 @@ SHORTER = [     # marks of docutils and of the theme that nothing asks for
     (re.compile(r'<a class="reference internal" '), "<a "),
     (re.compile(r'<span class="std std-(?:doc|ref|numref)">((?:(?!</?span\b).)*)</span>', re.DOTALL), r"\1"),
     (re.compile(r'(<p [^>]*class="caption"[^>]*>)<span class="caption-text">([^<]*)</span></p>'), r"\1\2</p>"),
+    (re.compile(r'<p class="collapsed admonition-title">(.*?)</p>\s*<p class="expanded admonition-title">\1</p>',
+                re.DOTALL), r'<p class="admonition-title">\1</p>'),        # the same, folded and not
+    (re.compile(r'<summary aria-label="Toggle hidden content">'), "<summary>"),     # its title says more
     (re.compile(r"<pre><span></span>"), "<pre>"),
     (re.compile(r"<!--(?!\[).*?-->", re.DOTALL), ""),
     (re.compile(r'<div id="jb-print-toc">.*?</nav>\s*</div>', re.DOTALL), ""),     # the page's contents once more
 ]
+# Ends of cells and rows that HTML does not ask for, as the next begins or the table ends.
+ENDS = re.compile(r"</t[dh]>(?=\s*(?:<t[dh]\b|</tr>))|</tr>(?=\s*(?:<tr\b|</t(?:head|body)>))")
 # A shape in the first column, as 2 x (14, 14, 14), stays on one line: its spaces become such that do not break.
 SHAPE = re.compile(r"(<tr[^>]*>\s*<t[dh][^>]*>)([\d(][\d\s,.()x×:–-]{0,23})(?=</t[dh]>)")
 SPACE = re.compile(r"(<(pre|textarea|script|style)\b.*?</\2>)|\n\s+(?=<)", re.DOTALL)
@@ -129,7 +134,7 @@ def slim(html: Path) -> None:
 def shorter(page: str) -> str:
     for marks, rest in SHORTER:
         page = marks.sub(rest, page)
-    return SPACE.sub(lambda m: m[1] or "\n", whole_shapes(page))
+    return ENDS.sub("", SPACE.sub(lambda m: m[1] or "\n", whole_shapes(page)))
 
 
 def whole_shapes(page: str) -> str:
