@@ -130,12 +130,25 @@ def test_cells_keep_the_mark_by_which_the_theme_finds_their_folds():
     ('<p aria-level="2" class="caption" role="heading"><span class="caption-text">Part I</span></p>',
      '<p aria-level="2" class="caption" role="heading">Part I</p>'),
     ('<figcaption><p><span class="caption-text">A figure</span></p></figcaption>', ...),
+    ('<p class="collapsed admonition-title">Test</p>\n<p class="expanded admonition-title">Test</p>',
+     '<p class="admonition-title">Test</p>'),
+    ('<p class="collapsed admonition-title">Show</p>\n<p class="expanded admonition-title">Hide</p>', ...),
 ])
 def test_marks_that_no_style_asks_for_are_left_out(long, short):
     text = long
     for pattern, rest in finish.SHORTER:
         text = pattern.sub(rest, text)
     assert text == (long if short is ... else short)
+
+
+def test_cells_of_a_table_end_where_the_next_begins():
+    "HTML asks for no end there; what holds a table inside is left, and code is too."
+    row = "<tr><td>a</td><td>b</td></tr>"
+    page = f"<table><thead><tr><th>c</th>\n<th>d</th></tr></thead><tbody>{row}{row}</tbody></table>"
+    text = finish.ENDS.sub("", page)
+    assert text == ("<table><thead><tr><th>c\n<th>d</thead><tbody><tr><td>a<td>b<tr><td>a<td>b</tbody></table>")
+    code = "<pre>&lt;td&gt;&lt;/td&gt;</pre><td>x</td> y"
+    assert finish.ENDS.sub("", code) == code
 
 
 def test_a_result_of_the_search_does_not_say_its_title_twice():
