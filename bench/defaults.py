@@ -8,7 +8,8 @@
 Reads the tables `defaults-*` and their rows in results/defaults. Only scores of the validation part are read.
 First every setting gets a rate for each task, on a seed of its own: a ladder of rates is climbed from the middle
 until the best is not the last one tried. Then come five seeds at that rate. Writes results/defaults.csv, a line for
-each run that counts, and results/defaults_decision.csv, a line for each setting.
+each run that counts, results/defaults_decision.csv, a line for each setting, and results/defaults_without.csv, what is
+left of the adopted setting's difference without each family of tasks.
 
 A run whose loss is no finite number stops its command and leaves no row. Such a run gets a line in
 results/defaults/lost.csv (task,setting,rate,seed; the task as the table of tasks prints it), counts as the worst of
@@ -205,6 +206,18 @@ def behind(z, names, families, name, draws=DRAWS):
     return {names[a]: (w @ (z[:, at] - z[:, a]).mean(1), p) for a, p in zip(others, adjusted, strict=True)}
 
 
+def without(z, names, families, name, draws=DRAWS):
+    "What the difference of a setting from the first one is when a family of tasks is left out."
+    for family in dict.fromkeys(families):
+        kept = [i for i, f in enumerate(families) if f != family]
+        left, z_left = [families[i] for i in kept], z[kept]
+        lines = judged(z_left, names, left, draws)
+        own = next(line for line in lines if line["setting"] == name)
+        yield {"without": family, "tasks": len(kept), "setting": name,
+               **{key: own[key] for key in ("difference", "low", "high", "p (Holm)", "worst task", "passes")},
+               "would be adopted": adopted(z_left, names, left, lines, draws)}
+
+
 def simulated(gap, share, studies, names, families, draws=600, seed=1):
     "What is adopted in studies of noise, where the fifth setting is better, by `gap` deviations, on some tasks."
     g = np.random.default_rng(seed)
@@ -227,8 +240,8 @@ def runs_that_count(found, lines):
                        **{key: line.get(key, "") for key in ("commit", "code", "modules")}}
 
 
-def write(tables, folder, lines, name, gaps, path):
-    "The runs that count, and beside them the decision: what is said of each setting, and which one is adopted."
+def write(tables, folder, lines, name, gaps, path, left=()):
+    "The runs that count, and beside them the decision, and `left`, what it would be without each family."
     by_place = {(task, row, place): line for task, row, place, line in made(tables, folder)}
     runs = list(runs_that_count(read(tables, folder)[0], by_place))
     write_csv(path, list(runs[0]), runs)
@@ -236,6 +249,8 @@ def write(tables, folder, lines, name, gaps, path):
                  **dict(zip(("behind adopted", "p behind (Holm)"), gaps.get(line["setting"], ("", "")), strict=True))}
                 for line in lines]
     write_csv(path.with_stem(f"{path.stem}_decision"), list(decision[-1]), decision)
+    if left:
+        write_csv(path.with_stem(f"{path.stem}_without"), list(left[0]), left)
 
 
 def main(argv=None):
@@ -272,7 +287,8 @@ def main(argv=None):
                  for task, block in zip(tasks, z, strict=True)]))
     name = adopted(z, names, families, lines)
     print("adopted:", name)
-    write(read_tables(), given.rows, lines, name, behind(z, names, families, name), given.out)
+    left = list(without(z, names, families, name)) if name != names[0] else ()
+    write(read_tables(), given.rows, lines, name, behind(z, names, families, name), given.out, left)
 
 
 if __name__ == "__main__":

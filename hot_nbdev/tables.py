@@ -183,7 +183,7 @@ _WRITTEN = {    # by a command, as a whole
     "hot_profile --sizes N [N …] --out FILE": "bench_profile",
     "python bench/attention.py": "bench_attention",
     "python bench/data.py": "data_scaler data_scenes data_series data_volumes",
-    "python bench/defaults.py": "defaults defaults_decision",
+    "python bench/defaults.py": "defaults defaults_decision defaults_without",
     "python bench/map_ranks.py": "map_ranks",
     "python bench/marks.py": "marks marks_calibration marks_choices marks_compared",
     "python bench/marks.py --cost": "marks_cost",

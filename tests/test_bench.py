@@ -165,7 +165,9 @@ def test_the_decision_is_written_beside_the_runs_that_count(settings_study):
     lines, name = decide(bench, table, folder)
     names, z = list(table.rows), bench.standardized(bench.read({"defaults-volumes": table}, folder)[0])
     gaps = bench.behind(z, names, [task.family for task in bench.read({"defaults-volumes": table}, folder)[0]], name)
-    bench.write({"defaults-volumes": table}, folder, lines, name, gaps, folder / "kept.csv")
+    families = [task.family for task in bench.read({"defaults-volumes": table}, folder)[0]]
+    left = list(bench.without(z, names, families, name))
+    bench.write({"defaults-volumes": table}, folder, lines, name, gaps, folder / "kept.csv", left)
     runs, said = read_rows(folder / "kept.csv"), read_rows(folder / "kept_decision.csv")
     assert len(runs) == 6 * 10 * 5 and {(r["rate"], r["end_of_ladder"]) for r in runs} == {("0.001", "False")}
     assert [r["setting"] for r in said] == list(table.rows)
@@ -176,6 +178,12 @@ def test_the_decision_is_written_beside_the_runs_that_count(settings_study):
     assert behind.pop("norm") == "" and min(map(float, behind.values())) > 0
     assert float(behind["mean"]) == pytest.approx(float(said[4]["difference"]))
     assert max(float(r["p behind (Holm)"]) for r in said if r["setting"] != "norm") < 0.05
+    left = read_rows(folder / "kept_without.csv")
+    assert [r["without"] for r in left] == sorted(set(families), key=families.index)
+    assert {r["setting"] for r in left} == {"norm"} and min(float(r["low"]) for r in left) > 0
+    own = [i for i, f in enumerate(families) if f != left[0]["without"]]
+    assert float(left[0]["difference"]) == pytest.approx(next(
+        line["difference"] for line in bench.judged(z[own], names, [families[i] for i in own]) if line["setting"] == "norm"))
 
 
 def test_without_a_winner_nothing_changes(settings_study):
