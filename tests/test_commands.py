@@ -681,7 +681,7 @@ def test_a_table_brings_its_seeds(capsys, table, seeds):
     [
         ("forecasting-hours", "horizon=96", "forecasting-hours has no horizon 96; it has 720"),
         ("forecasting-days", "horizon=x", "horizon is 'x'; give a whole"),
-        ("volumes", "horizon=96", "there is no setting 'horizon'"),
+        ("marks-adrenal", "horizon=96", "there is no setting 'horizon'"),
         ("ablations", "seed=1", "are chosen by --seeds"),
         ("ablations", "epochs", "is not NAME=VALUE"),
         ("ablations", "epochs=0", "epochs is 0"),

@@ -130,9 +130,9 @@ def test_a_run_that_goes_on_by_other_code_names_none(library, tmp_path, monkeypa
 # Tables that hold no runs of models, and what they hold. All others do, those too that are not there yet.
 NO_RUNS = {
     "printed_*": "numbers of the papers", "data_*": "facts of data files", "bench_*": "times of layers",
-    "*_pace": "times of updates", "recipes": "times of recipes", "stress": "cases of tests",
-    "*_compared": "made of rows of another table", "*_decision": "likewise", "*_without": "likewise", "volumes_paired": "likewise",
-    "*_choices": "likewise", "*_calibration": "likewise", "*_cost": "times of updates",
+    "*_pace*": "times of updates", "recipes": "times of recipes", "stress": "cases of tests",
+    "*_compared": "made of rows of another table", "*_decision": "likewise", "volumes_paired": "likewise",
+    "*_choices": "likewise", "*_without": "likewise", "*_calibration": "likewise", "*_cost": "times of updates",
 }
 # Tables of simple answers, for which nothing is trained for long: tests make some of their rows again.
 MADE_AGAIN = {"marks_simple", "motion_simple", "ndlinear_simple", "peft_simple", "scene_linear", "simple_forecasts",

@@ -84,7 +84,7 @@ def test_a_row_keeps_what_makes_it_that_row():
     assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
 
 
-SHOWN = ("forecasting", "volumes", "ablations")
+SHOWN = ("forecasting", "ablations")
 CHAPTERS = {name: table for name, table in TABLES.items() if name.startswith(SHOWN)}
 STUDIES = {name: table for name, table in TABLES.items() if name.startswith("motion")}      # runs may be missing
 
@@ -92,7 +92,8 @@ STUDIES = {name: table for name, table in TABLES.items() if name.startswith("mot
 @pytest.mark.parametrize("kind", JOBS)
 def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
     "Also of rows that have former names, and name only what differed from the defaults."
-    rows = read_rows(ROOT / "results" / f"{kind}.csv")
+    path = ROOT / "results" / f"{kind}.csv"
+    rows = read_rows(path) if path.exists() else []
     planners = {i: [] for i in range(len(rows))}
     for name, table in {**CHAPTERS, **STUDIES}.items():
         for title, settings in planned(name, table, seeds=table.seeds) if table.command == kind else ():
