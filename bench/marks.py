@@ -218,15 +218,17 @@ def compared(progress):
 
 
 def over_samples(progress, ours, theirs, seeds):
-    "For two classes: the difference as far as the choice of test samples goes, mean of DeLong's over seeds."
-    names = {"low over samples": "low", "high over samples": "high", "correlation over samples": "correlation"}
+    "For two classes: the difference as far as the choice of test samples goes. Means of DeLong's over seeds, and of means."
+    names, means = ("low over samples", "high over samples", "correlation over samples"), ("low of means", "high of means",
+                                                                                          "correlation of means")
     if progress.case.command != "classify":
-        return dict.fromkeys(names, "")
-    found = []
-    for s in seeds:
-        one, other = (read_scores(rows[s], progress.folder) for rows in (ours, theirs))
-        found.append(delong(one["label"], one["probability"][:, 1], other["probability"][:, 1]))
-    return {title: float(np.mean([getattr(c, name) for c in found])) for title, name in names.items()}
+        return dict.fromkeys(names + means, "")
+    scores = [[read_scores(rows[s], progress.folder) for s in seeds] for rows in (ours, theirs)]
+    label, (one, other) = scores[0][0]["label"], [np.stack([run["probability"][:, 1] for run in runs]) for runs in scores]
+    pairs, of_means = [delong(label, *both) for both in zip(one, other, strict=True)], delong(label, one, other)
+    told_of = ("low", "high", "correlation")
+    return {**{title: float(np.mean([getattr(c, name) for c in pairs])) for title, name in zip(names, told_of, strict=True)},
+            **{title: getattr(of_means, name) for title, name in zip(means, told_of, strict=True)}}
 
 
 TOLD = ("parameters", "multiply_adds", "epochs", "best_epoch", "seconds", "processor", "threads", "torch", "commit",

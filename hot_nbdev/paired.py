@@ -100,25 +100,31 @@ def _midranks(x: np.ndarray) -> np.ndarray:
     return (count.cumsum() - (count - 1) / 2)[place.reshape(-1)]
 
 
+def _placements(label: np.ndarray, runs: np.ndarray) -> tuple:
+    "V of the positive and W of the negative samples, means over the runs."
+    parts, ranks = [runs[:, label == c] for c in (1, 0)], np.stack([_midranks(s) for s in runs])
+    V, W = ((ranks[:, label == c] - [_midranks(s) for s in own]) / rest.shape[1]
+            for c, own, rest in zip((1, 0), parts, reversed(parts)))
+    return V.mean(0), 1 - W.mean(0)
+
+
 def delong(
     label: np.ndarray,      # (n,) 0 or 1, or bool
-    one: np.ndarray,        # (n,) scores; the higher, the more likely 1
-    other: np.ndarray,      # (n,) scores of the other model for the same samples
+    one: np.ndarray,        # (n,) scores; the higher, the more likely 1; or (runs, n), of several runs
+    other: np.ndarray,      # scores of the other model for the same samples, likewise
 ) -> Compared:
-    "Difference of two areas under the ROC curve, with DeLong's standard error."
-    label, scores = np.asarray(label).astype(float), np.stack([np.asarray(s, dtype=float) for s in (one, other)])
-    if label.ndim != 1 or scores.shape != (2, len(label)) or {*label.tolist()} != {0.0, 1.0} or np.isnan(scores).any():
+    "Difference of two areas under the ROC curve, of several runs their means, with DeLong's standard error."
+    label, models = np.asarray(label).astype(float), [np.atleast_2d(np.asarray(s, dtype=float)) for s in (one, other)]
+    if (label.ndim != 1 or any(m.ndim != 2 or not len(m) or m.shape[1:] != label.shape or np.isnan(m).any() for m in models)
+            or {*label.tolist()} != {0.0, 1.0}):
         raise ValueError(f"delong: label has shape {label.shape} and the values {sorted({*label.tolist()})[:4]}, scores "
-                         f"{scores.shape[1:]}; give labels 0 and 1, both of them, and two scores that are numbers for each")
-    parts = [scores[:, label == c] for c in (1, 0)]
-    p, q = (part.shape[1] for part in parts)
+                         f"{[np.shape(s) for s in (one, other)]}; give labels 0 and 1, both of them, and two scores that are "
+                         "numbers for each, or a row of them for each run")
+    p, q = (int((label == c).sum()) for c in (1, 0))
     if min(p, q) < 2:
         raise ValueError(f"delong: {p} samples have the label 1 and {q} the label 0; a variance needs two of each")
-    ranks = np.stack([_midranks(s) for s in scores])
-    above = [(ranks[:, label == c] - [_midranks(s) for s in part]) / n for c, part, n in ((1, parts[0], q), (0, parts[1], p))]
-    V, W = above[0], 1 - above[1]
-    S = np.cov(V) / p + np.cov(W) / q
-    return _normal(*V.mean(1), S)
+    V, W = map(np.stack, zip(*(_placements(label, runs) for runs in models)))
+    return _normal(*V.mean(1), np.cov(V) / p + np.cov(W) / q)
 
 # %% ../nbs/paired.ipynb #654ae598
 def _draw(n: int, groups: list, block: int, rng) -> np.ndarray:

@@ -722,6 +722,7 @@ def test_marks_of_volumes_say_what_the_choice_of_test_samples_does(load, tmp_pat
             by_seed[s] = {"scores": f"scores/{noise}-{s}.npz", "run": "x"}
     found = bench.over_samples(progress, *rows, [0, 1])
     assert 0 < found["low over samples"] < found["high over samples"] < 1
+    assert found["low over samples"] < found["low of means"] < found["high of means"] < found["high over samples"]
     progress.scores = {("product", ()): rows[0]}
     lines = bench.calibration(progress)
     assert [line["count"] for line in lines] == [8] * 10 and lines[0]["seeds"] == 2
