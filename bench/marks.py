@@ -218,17 +218,17 @@ def compared(progress):
 
 
 def over_samples(progress, ours, theirs, seeds):
-    "For two classes: the difference as far as the choice of test samples goes. Means of DeLong's over seeds, and of means."
-    names, means = ("low over samples", "high over samples", "correlation over samples"), ("low of means", "high of means",
-                                                                                          "correlation of means")
+    """For two classes: how far the difference is due to the choice of test samples. DeLong's for runs of one seed, in the
+    mean over seeds, and for the means of all runs."""
+    names, wanted = ("over samples", "of means"), ("low", "high", "correlation")
     if progress.case.command != "classify":
-        return dict.fromkeys(names + means, "")
-    scores = [[read_scores(rows[s], progress.folder) for s in seeds] for rows in (ours, theirs)]
-    label, (one, other) = scores[0][0]["label"], [np.stack([run["probability"][:, 1] for run in runs]) for runs in scores]
-    pairs, of_means = [delong(label, *both) for both in zip(one, other, strict=True)], delong(label, one, other)
-    told_of = ("low", "high", "correlation")
-    return {**{title: float(np.mean([getattr(c, name) for c in pairs])) for title, name in zip(names, told_of, strict=True)},
-            **{title: getattr(of_means, name) for title, name in zip(means, told_of, strict=True)}}
+        return {f"{of} {name}": "" for name in names for of in wanted}
+    kept = [[read_scores(rows[s], progress.folder) for s in seeds] for rows in (ours, theirs)]
+    label = kept[0][0]["label"]
+    one, other = (np.stack([scores["probability"][:, 1] for scores in runs]) for runs in kept)
+    both = [delong(label, *pair) for pair in zip(one, other, strict=True)], [delong(label, one, other)]
+    return {f"{of} {name}": float(np.mean([getattr(c, of) for c in found]))
+            for name, found in zip(names, both, strict=True) for of in wanted}
 
 
 TOLD = ("parameters", "multiply_adds", "epochs", "best_epoch", "seconds", "processor", "threads", "torch", "commit",
