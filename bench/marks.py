@@ -218,8 +218,8 @@ def compared(progress):
 
 
 def over_samples(progress, ours, theirs, seeds):
-    """For two classes: how far the difference is due to the choice of test samples. DeLong's for runs of one seed, in the
-    mean over seeds, and for the means of all runs."""
+    """For two classes: how far the difference is due to the choice of test samples. DeLong's for runs of one seed, in
+    the mean over seeds, and for the means of all runs."""
     names, wanted = ("over samples", "of means"), ("low", "high", "correlation")
     if progress.case.command != "classify":
         return {f"{of} {name}": "" for name in names for of in wanted}
