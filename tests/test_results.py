@@ -175,6 +175,18 @@ def test_the_tables_of_the_book_are_still_read():
             assert rows == [{k: v or "" for k, v in r.items()} for r in csv.DictReader(f)] and rows, path.name
 
 
+def test_scores_of_test_samples_stand_beside_the_rows_that_name_them():
+    "All of them, but those that no comparison asks for: of the choice of defaults, and of the pair's search for rates."
+    folder, named = ROOT / "results", set()
+    for path in folder.rglob("*.csv"):
+        named |= {path.parent / r["scores"] for r in read_rows(path) if r.get("scores")}
+    there = set(folder.rglob("scores/*.npz"))
+    assert there <= named, sorted(there - named)
+    lost = {path.relative_to(folder) for path in named - there}
+    assert {path.parts[0] for path in lost} <= {"defaults", "pair"}, sorted(lost)
+    assert all("-seed99-" in path.name for path in lost if path.parts[0] == "pair")
+
+
 def test_deviation_needs_two_runs():
     found = summarize([{"k": "a", "v": "1"}, {"k": "a", "v": "3"}, {"k": "b", "v": "5"}], "k", "v")
     assert [(line["v"], line["v_sd"], line["runs"]) for line in found] == [(2, 2 ** 0.5, 2), (5, None, 1)]
