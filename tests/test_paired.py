@@ -72,6 +72,21 @@ def test_delong_is_what_all_pairs_give(seed, ties):
     assert ranks.error == pytest.approx(found.error, rel=1e-10)
 
 
+def test_delong_of_several_runs_is_that_of_their_means():
+    label, one, other = two_scores(0, n=400)
+    g = np.random.default_rng(1)
+    runs = [np.stack([s + 0.5 * g.standard_normal(400) for _ in range(3)]) for s in (one, other)]
+    found, turned = delong(label, *runs), delong(label, *(r[::-1] for r in runs))
+    auc = [np.mean([roc_auc_score(label, s) for s in model]) for model in runs]
+    assert np.allclose((found.one, found.other), auc, atol=1e-14) and found.error == pytest.approx(turned.error)
+    above = [[(s[label == 1, None] > s[label == 0]).astype(float) for s in model] for model in runs]
+    V, W = (np.stack([np.mean([pairs.mean(m) for pairs in model], 0) for model in above]) for m in (1, 0))
+    S = np.cov(V) / V.shape[1] + np.cov(W) / W.shape[1]
+    assert found.error == pytest.approx(math.sqrt(S[0, 0] + S[1, 1] - 2 * S[0, 1]), rel=1e-10)
+    assert found.error < min(delong(label, *pair).error for pair in zip(*runs, strict=True))
+    assert delong(label, runs[0][:1], runs[1][0]) == delong(label, runs[0][0], runs[1][0])
+
+
 def test_delong_and_the_bootstrap_agree():
     label, one, other = two_scores(1, n=400)
     exact = delong(label, one, other)

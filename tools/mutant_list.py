@@ -382,7 +382,9 @@ CONFIG = [
 ]
 DELONG = "test_paired.py::test_delong_is_what_all_pairs_give"
 ROWS = [
-    ("paired", "S = np.cov(V) / p + np.cov(W) / q", "S = np.cov(V) / q + np.cov(W) / p", DELONG),
+    ("paired", "np.cov(V) / p + np.cov(W) / q)", "np.cov(V) / q + np.cov(W) / p)", DELONG),
+    ("paired", "return V.mean(0), 1 - W.mean(0)", "return V[0], 1 - W[0]",
+     "test_paired.py::test_delong_of_several_runs_is_that_of_their_means"),
     ("paired", "- 2 * S[0, 1], 0.0", "- S[0, 1], 0.0", DELONG),
     ("paired", "count.cumsum() - (count - 1) / 2", "count.cumsum()", DELONG),
     ("paired", "np.arange(block)) % n", "np.arange(block) * 0) % n",
