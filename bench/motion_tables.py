@@ -105,6 +105,8 @@ CASES = [
 ]
 
 
+LARGER = {64: (["product", "full", "axial + token", "dilated", "unet"], (0, 1, 2)),  # models and seeds of white fields
+          128: (["product", "axial + token", "dilated", "unet"], (0, 1))}
 SHARE = 0.9  # of the product's time, which a rival has at least
 
 
@@ -160,6 +162,20 @@ def table(case, epochs, rates):
         "data": case.data,
         "settings": common(case),
         "rows": {m: {**row_of(case, m, epochs), "rate": rates[m]} for m in case.models},
+    }
+
+
+def larger(size, epochs, rates):
+    "The table of white fields of a size that has no search of its own: epochs by its pace, rates of 32 x 32."
+    models, seeds = LARGER[size]
+    case = Case(str(size), "", {}, (size, size), models, size)
+    return {
+        "title": f"Motion of white fields, {size} x {size}, at equal processor time",
+        "command": "motion",
+        "data": {"white": "white"},
+        "settings": {"size": [size, size]},
+        "seeds": list(seeds),
+        "rows": {m: {**row_of(case, m, epochs), "rate": rates[m]["rate"]} for m in models},
     }
 
 
@@ -256,6 +272,11 @@ def main():
         for name in made:
             if made[name] != before.get(name):
                 print(f"# {name}: {'new' if name not in before else 'changed'}")
+    for size in LARGER:
+        name = f"motion-{size}"
+        after[name] = larger(size, epochs, before["motion-32"]["rows"])
+        if after[name] != before.get(name):
+            print(f"# {name}: {'changed' if name in before else 'new'}")
     if args.write:
         path.write_text(written(after))
 
