@@ -2,12 +2,19 @@
 
     python bench/motion_pace.py              every size and model; ten minutes on one core
     python bench/motion_pace.py --size 16    one size
+    python bench/motion_pace.py --growth     the models that are compared on white fields of four sizes, into
+                                             results/motion_growth_pace.csv; ten minutes
     python bench/motion_pace.py --cases      the tables of real tensors as they are run, with their own frames, and
                                              zeros beyond their ends, into results/motion_pace_cases.csv; minutes
 
 Each model is timed on one thread, in turns with the others, and its fastest round counts. Processor seconds of
 the process are taken, so that what else runs on the machine counts as little as possible. The tables motion-…
 of the library hold the numbers of epochs that follow: budget / (seconds per update) / (updates per epoch).
+
+Tensors of 128 x 128 have 64 MB, which glibc takes from the system and gives back at each operation. For --growth, and
+for the runs that follow from it, it was told to keep them:
+
+    GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592
 """
 import argparse
 import sys
@@ -39,6 +46,9 @@ MODELS = {
 BUDGETS = {(16, "align"): 40, (16, "shift"): 20, (32, "shift"): 60, (64, "shift"): 240, (128, "shift"): 960,
            (10, "shift"): 60}
 MODES = {10: 3}                          # of a frame, where they are not two
+GROWTH = {16: ("product", "full", "axial + token", "dilated", "fourier"),
+          **dict.fromkeys((32, 64), ("product", "full", "axial + token", "dilated", "fourier", "unet")),
+          128: ("product", "axial + token", "dilated", "unet")}
 ROUNDS, UPDATES, EVERY = 3, 6, 50        # updates of a round, updates of an epoch
 
 
@@ -108,10 +118,10 @@ def place():
     return {"hardware": processor(), "threads": 1, "torch": torch.__version__.split("+")[0]}
 
 
-def pace(size, move, rounds=ROUNDS, updates=UPDATES):
+def pace(size, move, rounds=ROUNDS, updates=UPDATES, models=tuple(MODELS)):
     "A row for each model."
     jobs = {name: MotionJob.from_dict({**settings(name, frame(size), move), "samples": 64})
-            for name in MODELS if fits(name, size, move)}
+            for name in models if fits(name, size, move)}
     budget = BUDGETS[size, move]
     return [{"size": size, "move": move, "model": name, "parameters": weights,
              "seconds_per_update": f"{seconds:.5f}", "budget": budget,
@@ -139,12 +149,16 @@ def main():
     parser.add_argument("--size", type=int, nargs="*", help="default: all")
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "motion_pace.csv")
     parser.add_argument("--cases", action="store_true")
+    parser.add_argument("--growth", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     if args.cases:
         rows = list(pace_of_cases())
         return write_csv(args.out.with_name("motion_pace_cases.csv"), list(rows[0]), rows)
+    if args.growth:
+        rows = [row for size, models in GROWTH.items() for row in pace(size, "shift", models=models)]
+        return write_csv(args.out.with_name("motion_growth_pace.csv"), list(rows[0]), rows)
     for size, move in BUDGETS:
         if not args.size or size in args.size:
             print(f"{size} {move}", file=sys.stderr, flush=True)

@@ -4,9 +4,9 @@
     python bench/motion_tables.py --write    write them into hot_nbdev/tables.json
 
 Budgets and models are those of studies/motion.md, epochs follow from results/motion_pace.csv and, where a rival on a
-real tensor would have less than nine tenths of the product's time there, from results/motion_pace_cases.csv; rates
-follow from the rows of the tables that end in -rates. A table whose rates are not all found yet is left out, and what
-is still to run is said.
+real tensor would have less than nine tenths of the product's time there, from results/motion_pace_cases.csv; for
+motion-growth-… from results/motion_growth_pace.csv; rates follow from the rows of the tables that end in -rates. A
+table whose rates are not all found yet is left out, and what is still to run is said.
 """
 
 import argparse
@@ -105,8 +105,7 @@ CASES = [
 ]
 
 
-LARGER = {64: (["product", "full", "axial + token", "dilated", "unet"], (0, 1, 2)),  # models and seeds of white fields
-          128: (["product", "axial + token", "dilated", "unet"], (0, 1))}
+GROWTH = {16: (0, 1, 2), 32: (0, 1, 2, 3, 4), 64: (0, 1, 2), 128: (0, 1)}  # seeds of white fields of each size
 SHARE = 0.9  # of the product's time, which a rival has at least
 
 
@@ -165,16 +164,17 @@ def table(case, epochs, rates):
     }
 
 
-def larger(size, epochs, rates):
-    "The table of white fields of a size that has no search of its own: epochs by its pace, rates of 32 x 32."
-    models, seeds = LARGER[size]
+def growth(size, rows, rates):
+    "The table of white fields of one size: epochs by the rows of the pace, rates of 32 x 32."
+    epochs = {(size, "shift", r["model"]): int(r["epochs"]) for r in rows if int(r["size"]) == size}
+    models = [model for *_, model in epochs]
     case = Case(str(size), "", {}, (size, size), models, size)
     return {
-        "title": f"Motion of white fields, {size} x {size}, at equal processor time",
+        "title": f"White fields of four sizes that move: {size} x {size}",
         "command": "motion",
         "data": {"white": "white"},
         "settings": {"size": [size, size]},
-        "seeds": list(seeds),
+        "seeds": list(GROWTH[size]),
         "rows": {m: {**row_of(case, m, epochs), "rate": rates[m]["rate"]} for m in models},
     }
 
@@ -272,9 +272,10 @@ def main():
         for name in made:
             if made[name] != before.get(name):
                 print(f"# {name}: {'new' if name not in before else 'changed'}")
-    for size in LARGER:
-        name = f"motion-{size}"
-        after[name] = larger(size, epochs, before["motion-32"]["rows"])
+    paced = read_rows(ROOT / "results" / "motion_growth_pace.csv")
+    for size in GROWTH:
+        name = f"motion-growth-{size}"
+        after[name] = growth(size, paced, before["motion-32"]["rows"])
         if after[name] != before.get(name):
             print(f"# {name}: {'changed' if name in before else 'new'}")
     if args.write:

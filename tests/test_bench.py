@@ -318,8 +318,10 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
                     least = made.SHARE * as_run[case.name, "product"] * epochs[case.pace, case.move, "product"]
                     assert own["epochs"] * as_run[case.name, model] >= least, (name, model)
     known = json.loads((FOLDER.parent / "hot_nbdev" / "tables.json").read_text())
-    for size in made.LARGER:
-        assert known[f"motion-{size}"] == made.larger(size, epochs, known["motion-32"]["rows"])
+    grown = read_rows(FOLDER.parent / "results" / "motion_growth_pace.csv")
+    for size in made.GROWTH:
+        assert known[f"motion-growth-{size}"] == made.growth(size, grown, known["motion-32"]["rows"])
+    assert {size: tuple(r["model"] for r in grown if r["size"] == str(size)) for size in bench.GROWTH} == bench.GROWTH
     assert {case for case, _ in as_run} == {c.name for c in made.CASES} - {"align"}
     job = bench.MotionJob.from_dict({**bench.settings("product", (8, 8), "shift"), "samples": 64})
     update, weights = bench.updater(job)
