@@ -179,6 +179,13 @@ def growth(size, rows, rates):
     }
 
 
+def longer(table, times):
+    "The product of a table with so many times the updates."
+    own = table["rows"]["product"]
+    return {**table, "title": f"{table['title']}, the product with {times} times the updates",
+            "rows": {"product": {**own, "epochs": times * own["epochs"]}}}
+
+
 def told(settings):
     "All settings of a run but its rate, as text."
     numbers = JOBS["motion"].from_dict(settings).numbers()
@@ -278,6 +285,7 @@ def main():
         after[name] = growth(size, paced, before["motion-32"]["rows"])
         if after[name] != before.get(name):
             print(f"# {name}: {'changed' if name in before else 'new'}")
+    after["motion-growth-64-long"] = longer(after["motion-growth-64"], 4)
     if args.write:
         path.write_text(written(after))
 
