@@ -164,18 +164,19 @@ def table(case, epochs, rates):
     }
 
 
-def growth(size, rows, rates):
-    "The table of white fields of one size: epochs by the rows of the pace, rates of 32 x 32."
+def growth(size, rows, rates, planned=None):
+    "The table of white fields of one size: epochs by the rows of the pace, rates of 32 x 32; what is planned is left out."
     epochs = {(size, "shift", r["model"]): int(r["epochs"]) for r in rows if int(r["size"]) == size}
     models = [model for *_, model in epochs]
     case = Case(str(size), "", {}, (size, size), models, size)
+    made = {m: {**row_of(case, m, epochs), "rate": rates[m]["rate"]} for m in models}
     return {
         "title": f"White fields of four sizes that move: {size} x {size}",
         "command": "motion",
         "data": {"white": "white"},
         "settings": {"size": [size, size]},
         "seeds": list(GROWTH[size]),
-        "rows": {m: {**row_of(case, m, epochs), "rate": rates[m]["rate"]} for m in models},
+        "rows": {m: own for m, own in made.items() if own != (planned or {}).get(m)},
     }
 
 
@@ -282,7 +283,8 @@ def main():
     paced = read_rows(ROOT / "results" / "motion_growth_pace.csv")
     for size in GROWTH:
         name = f"motion-growth-{size}"
-        after[name] = growth(size, paced, before["motion-32"]["rows"])
+        earlier = before.get(f"motion-{size}", {}).get("rows")
+        after[name] = growth(size, paced, before["motion-32"]["rows"], earlier)
         if after[name] != before.get(name):
             print(f"# {name}: {'changed' if name in before else 'new'}")
     after["motion-growth-64-long"] = longer(after["motion-growth-64"], 4)

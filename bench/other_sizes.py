@@ -1,6 +1,7 @@
 """Models that were trained on white fields of 32 x 32, on fields of other sizes: studies/motion.md, studies/centred.md.
 
-    hot_reproduce motion-growth-32           the models, in runs/; and python bench/centred.py --run white32
+    hot_reproduce motion-growth-32           the models, in runs/; and `motion-32 --row "axial + token"`, and
+                                             python bench/centred.py --run white32
     python bench/other_sizes.py              their errors on other sizes, into results/other_sizes.csv; minutes
 
 The rows of the runs stay where they are; what is needed besides is the folder of each run, in runs/.
@@ -19,16 +20,19 @@ from hot_nbdev.results import code_of, processor, read_rows, write_csv
 from hot_nbdev.tables import made_by, planned, read_tables
 from hot_nbdev.tasks import Fields
 
-ROOT, TABLE, SIZES, FIELDS, BATCH = Path(__file__).parents[1], "motion-growth-32", (16, 32, 64, 128), 256, 16
+ROOT, SIZES, FIELDS, BATCH = Path(__file__).parents[1], (16, 32, 64, 128), 256, 16
+TABLE, ALSO = "motion-growth-32", {"motion-32": ["axial + token"]}      # whose run is planned there
 FITS = {"unet": (32, 64, 128), "full": (16, 32, 64)}     # a U-Net halves four times; full attention at 128 takes hours
 
 
 def runs(root):
     "Model, seed and row of each run whose models are asked for."
-    table, lines = read_tables()[TABLE], read_rows(root / "results" / "motion.csv")
-    for model in table.rows:
-        for plan in planned(TABLE, table, [model], seeds=table.seeds):
-            yield from ((model, row) for row in lines[::-1] if made_by(MotionJob.from_dict(plan.settings), row))
+    tables, lines = read_tables(), read_rows(root / "results" / "motion.csv")
+    table = tables[TABLE]
+    for name, models in {TABLE: list(table.rows), **ALSO}.items():
+        for model in models:
+            for plan in planned(name, tables[name], [model], seeds=table.seeds):
+                yield next((model, row) for row in lines if made_by(MotionJob.from_dict(plan.settings), row))
     rate, _ = centred.missing("white32", "centred", root / centred.FOLDER)
     own = centred.rows_of("white32", "centred", root / centred.FOLDER)
     yield from (("centred", own[key]) for key in sorted(own) if key[0] == rate and key[1] in table.seeds)

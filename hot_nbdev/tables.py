@@ -182,6 +182,7 @@ _WRITTEN = {    # by a command, as a whole
     "": "printed_series printed_volumes",
     "hot_profile --sizes N [N …] --out FILE": "bench_profile",
     "python bench/attention.py": "bench_attention",
+    "python bench/centred.py": "centred",
     "python bench/data.py": "data_scaler data_scenes data_series data_volumes",
     "python bench/defaults.py": "defaults defaults_decision defaults_without",
     "python bench/map_ranks.py": "map_ranks",
@@ -191,8 +192,10 @@ _WRITTEN = {    # by a command, as a whole
     "python bench/marks.py --simple": "marks_simple",
     "python bench/motion_pace.py": "motion_pace",
     "python bench/motion_pace.py --cases": "motion_pace_cases",
+    "python bench/motion_pace.py --growth": "motion_growth_pace",
     "python bench/ndlinear.py": "bench_ndlinear",
     "python bench/nearest.py": "nearest",
+    "python bench/other_sizes.py": "other_sizes",
     "python bench/pair.py": "pair pair_compared",
     "python bench/pair.py --pace": "pair_pace",
     "python bench/parts.py": "bench_parts",
@@ -204,6 +207,7 @@ _WRITTEN = {    # by a command, as a whole
     "python tools/steps.py book --record": "recipes",
 }
 _ADDED = {      # line by line
+    "python bench/centred.py --run": "centred/motion",
     "python bench/dial_a_bias.py": "dial_a_bias",
     "python bench/growth.py": "bench_growth",
     "python bench/kin.py": "kin",

@@ -667,8 +667,8 @@ def test_a_file_of_results_tells_what_makes_it(capsys, file, says):
     assert says in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("table, seeds", [("forecasting-weather", 2), ("forecasting-minutes", 1),
-                                          ("forecasting-hours", 5)])
+@pytest.mark.parametrize("table, seeds", [("motion-growth-64-long", 3),
+                                          ("motion-32-full", 3)])
 def test_a_table_brings_its_seeds(capsys, table, seeds):
     hot_reproduce([table, "--dry-run"])
     assert capsys.readouterr().out.count(": to do") == seeds
@@ -679,7 +679,7 @@ def test_a_table_brings_its_seeds(capsys, table, seeds):
 @pytest.mark.parametrize(
     "table, value, message",
     [
-        ("forecasting-hours", "horizon=96", "forecasting-hours has no horizon 96; it has 720"),
+        ("marks-exchange", "horizon=192", "marks-exchange has no horizon 192; it has 96, 336"),
         ("forecasting-days", "horizon=x", "horizon is 'x'; give a whole"),
         ("marks-adrenal", "horizon=96", "there is no setting 'horizon'"),
         ("ablations", "seed=1", "are chosen by --seeds"),
