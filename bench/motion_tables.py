@@ -165,7 +165,7 @@ def table(case, epochs, rates):
 
 
 def growth(size, rows, rates, planned=None):
-    "The table of white fields of one size: epochs by the rows of the pace, rates of 32 x 32; what is planned is left out."
+    "White fields of one size: epochs by the rows of the pace, rates of 32 x 32; what is planned is left out."
     epochs = {(size, "shift", r["model"]): int(r["epochs"]) for r in rows if int(r["size"]) == size}
     models = [model for *_, model in epochs]
     case = Case(str(size), "", {}, (size, size), models, size)

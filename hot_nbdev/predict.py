@@ -234,10 +234,13 @@ def motion_file(
 ) -> Answer:                    # the next frame, (…, n1, …, nk)
     "What comes next."
     x, channels, k = load_array(path, key, "predict"), model.config.in_channels, len(inputs.sizes)
-    fits = x.ndim > k and x.shape[-k - 1] == channels and x.shape[-k:] == inputs.sizes
-    if not fits or x.dtype.kind not in "fiu":
-        raise ValueError(f"{path} should hold {channels} frames of {' × '.join(map(str, inputs.sizes))} numbers, on the axes at the "
-                         f"end, but holds {x.dtype} of shape {tuple(x.shape)}")
+    trained, told = " × ".join(map(str, inputs.sizes)), []
+    framed = x.ndim > k and x.shape[-k - 1] == channels and x.dtype.kind in "fiu"
+    if framed and (found := x.shape[-k:]) != inputs.sizes and getattr(model.config, "positions", None) == "none":
+        told = [f"the model was trained on frames of {trained}; it has no positions, so it takes others too"]
+    elif not framed or found != inputs.sizes:
+        raise ValueError(f"{path} should hold {channels} frames of {trained} numbers, on the axes at the end, but holds "
+                         f"{x.dtype} of shape {tuple(x.shape)}; models of hot_motion without positions take other sizes")
     hidden = np.isnan(x) if inputs.masked and x.dtype.kind == "f" else np.zeros(x.shape, bool)
     check_numbers(np.where(hidden, 0, x), str(path))
     x, known = (torch.from_numpy(a).movedim(-k - 1, -1) for a in (x.astype(np.float32), ~hidden))
@@ -245,7 +248,7 @@ def motion_file(
     mask = known.any(-1) if inputs.masked else None
     y = (model(((x - mean) / std).masked_fill(~known, 0.0), mask) * std + mean)[..., 0]
     y = y if mask is None else y.masked_fill(~mask, torch.nan)
-    return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, inputs.sizes))} numbers"])
+    return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, y.shape[-k:]))} numbers", *told])
 
 
 def _scale_of(x: Tensor, inputs: Inputs) -> tuple:      # mean and deviation

@@ -47,6 +47,9 @@ def test_a_run_leaves_a_row_scores_and_a_model_that_predicts(here, capsys):
     with torch.no_grad():
         want = load_model("run")((one - mean) / std)[..., 0] * std + mean
     assert told.shape == (5, 8, 8) and np.allclose(told[1], want, atol=1e-4)
+    np.save("large.npy", np.tile(frames, (1, 1, 2, 3)))            # no weight belongs to a size
+    hot_predict(["run", "large.npy"])
+    assert np.load("large-next.npy").shape == (5, 16, 24) and "trained on frames of 8 × 8" in capsys.readouterr().out
     np.save("wrong.npy", frames[:, :1])
     assert "should hold 2 frames of 8 × 8 numbers" in fails(capsys, hot_predict, "run", "wrong.npy")
 
