@@ -25,14 +25,15 @@ TABLE, ALSO = "motion-growth-32", {"motion-32": ["axial + token"]}      # whose 
 FITS = {"unet": (32, 64, 128), "full": (16, 32, 64)}     # a U-Net halves four times; full attention at 128 takes hours
 
 
-def runs(root):
-    "Model, seed and row of each run whose models are asked for."
-    tables, lines = read_tables(), read_rows(root / "results" / "motion.csv")
-    table = tables[TABLE]
+def runs(root, more=None):
+    "Model and row of each run whose model is asked for; the newest of several, if its folder is there."
+    tables, files = read_tables(), [root / "results" / "motion.csv", *([more / "motion.csv"] if more else [])]
+    table, lines = tables[TABLE], [row for path in files for row in read_rows(path)]
+    lines.sort(key=lambda row: (root / "runs" / row["run"]).is_dir())
     for name, models in {TABLE: list(table.rows), **ALSO}.items():
         for model in models:
             for plan in planned(name, tables[name], [model], seeds=table.seeds):
-                yield next((model, row) for row in lines if made_by(MotionJob.from_dict(plan.settings), row))
+                yield next((model, row) for row in lines[::-1] if made_by(MotionJob.from_dict(plan.settings), row))
     rate, _ = centred.missing("white32", "centred", root / centred.FOLDER)
     own = centred.rows_of("white32", "centred", root / centred.FOLDER)
     yield from (("centred", own[key]) for key in sorted(own) if key[0] == rate and key[1] in table.seeds)
@@ -49,9 +50,10 @@ def error_at(model, n, seed, fields=FIELDS):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=ROOT, help="where runs/ and results/ are")
+    parser.add_argument("--more", type=Path, help="a folder of further rows (--set results=…)")
     given, lines = parser.parse_args(argv), []
     torch.set_num_threads(1)
-    for name, row in runs(given.root):
+    for name, row in runs(given.root, given.more):
         folder = given.root / "runs" / row["run"]
         if not folder.is_dir():
             sys.exit(f"{folder} is not there; hot_reproduce makes it where results/ has no row of it")
