@@ -33,7 +33,10 @@ def runs(root, more=None):
     for name, models in {TABLE: list(table.rows), **ALSO}.items():
         for model in models:
             for plan in planned(name, tables[name], [model], seeds=table.seeds):
-                yield next((model, row) for row in lines[::-1] if made_by(MotionJob.from_dict(plan.settings), row))
+                job = MotionJob.from_dict(plan.settings)
+                if (row := next((r for r in lines[::-1] if made_by(job, r)), None)) is None:
+                    sys.exit(f"there is no row of {plan.title}; hot_reproduce {name} makes it")
+                yield model, row
     rate, _ = centred.missing("white32", "centred", root / centred.FOLDER)
     own = centred.rows_of("white32", "centred", root / centred.FOLDER)
     yield from (("centred", own[key]) for key in sorted(own) if key[0] == rate and key[1] in table.seeds)

@@ -15,8 +15,12 @@ import torch
 from official import official
 from smallfiles import write_series
 
+from hot_nbdev import transformer
 from hot_nbdev.data import volume_data
 from hot_nbdev.jobs import JOBS
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.model_config import SegmenterConfig
+from hot_nbdev.models import make_model
 from hot_nbdev.moved import motion_data
 from hot_nbdev.results import append_row, read_rows
 from hot_nbdev.series import SERIES
@@ -653,6 +657,48 @@ def test_the_nearest_tasks_search_rates_then_run_seeds_and_share_no_sample(load,
     bench.run_job(bench.NearestJob.from_dict({**quick, "out": str(tmp_path / "run")}), say=lambda line: None)
     (line,) = read_rows(tmp_path / "motion.csv")
     assert 0.2 < float(line["test_nmse"]) < 5
+
+
+@pytest.fixture
+def centred(load, monkeypatch):
+    "The study of pooled vectors less their mean; the attention that it registers is gone afterwards."
+    bench = load("centred")
+    monkeypatch.setitem(sys.modules, "centred", bench)      # for a script that imports it
+    yield bench
+    for table in (transformer.ATTENTIONS._entries, transformer._JOINT):
+        table.pop("centred")
+
+
+def test_centred_maps_do_not_feel_what_all_positions_share(centred):
+    layer = centred.centred(8, 2, 2, qk_gain=2.0).double()
+    plain = KroneckerAttention(8, 2, 2, qk_gain=2.0).double()
+    plain.load_state_dict({k.replace(".norm", ""): v for k, v in layer.state_dict().items()})
+    x, shared = torch.randn(2, 5, 4, 8, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
+    for one, other in zip(layer.maps(x), layer.maps(x + shared), strict=True):
+        torch.testing.assert_close(one, other)
+    assert (plain.maps(x)[0] - plain.maps(x + shared)[0]).abs().max() > 1e-3
+    with torch.no_grad():       # as the layer without the trial, on vectors that were centred by hand
+        q = plain.to_q(x.mean(2)).unflatten(-1, (2, 4))
+        by_hand = plain.norm_q(q - q.mean(1, keepdim=True))
+        torch.testing.assert_close(layer.norm_q(q), by_hand)
+
+
+def test_the_centred_kind_searches_its_rate_and_borrows_it_where_told(centred, tmp_path):
+    asked = [(rate, 99) for rate in centred.GRID]
+    assert centred.missing("air", "centred", tmp_path) == (None, asked)
+    assert centred.missing("white64", "centred", tmp_path) == (None, [])
+    assert centred.missing("white64", "product", tmp_path)[1] == [(0.03, seed) for seed in range(3)]
+    for task in centred.TASKS:
+        one, other = (centred.settings(task, kind) for kind in centred.KINDS)
+        assert {k for k in one if one[k] != other[k]} == {"attention"}
+
+
+def test_a_model_is_tested_at_other_sizes(centred, load):
+    bench = load("other_sizes")
+    config = SegmenterConfig(in_channels=2, patch=(1, 1), classes=1, positions="none", dim=8, heads=2, depth=1)
+    model = make_model(config).eval()
+    assert 0.8 < bench.error_at(model, 8, 0, fields=4) < 2 and 0.8 < bench.error_at(model, 16, 0, fields=4) < 2
+    assert {name for name, _ in bench.runs(bench.ROOT)} >= {"product", "full", "dilated", "fourier", "unet"}
 
 
 @pytest.fixture
