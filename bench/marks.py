@@ -51,6 +51,7 @@ class Case(NamedTuple):
     choices: dict       # setting -> values, the first one where nothing is better; in this order
     kinds: dict         # name -> own settings
     each: tuple = ({},)  # the first one is searched
+    search: dict = {}   # settings of the search of rates in place of what is chosen
 
 
 NORM, DEFAULT = {"qk_norm": True}, {"qk_norm": True, "qk_gain": 4.0}     # as adopted, whatever the default will be
@@ -63,7 +64,7 @@ VOLUME = Case("classify", "", "test_auc", dict(flips=True, shifts=0, class_weigh
               dict(dim=32, depth=2, heads=4, stem="conv", stem_width=5, dropout=0.0),
               {"dim": (32, 64), "shifts": (0, 1, 2), "class_weights": ("none", "balanced"), "epochs": (30, 60)},
               {**{k: v for k, v in ATTENTIONS.items() if k != "temporal"}, "ResNet-18, a quarter": RESNET,
-               "ResNet-18": WHOLE})
+               "ResNet-18": WHOLE}, search={"epochs": 30})
 SERIES = Case("forecast", "", "test_mse", dict(lookback=96, epochs=10, patience=3),
               dict(dim=32, depth=2, heads=4, patch=[16], position_modes=[0], dropout=0.1),
               {"lookback": (96, 192, 336), "dim": (32, 16, 64), "position_modes": ([0], [0, 1])},
@@ -138,10 +139,11 @@ class Progress:
                 self.ask("product", {**choice, key: v}, FIRST_RATE, [SEARCHED], step)
             if self.todo:
                 break
-            best = 0
-            for i in range(1, len(values)):
-                best = i if tried[i] > tried[best] + LEAST.get(key, 0) else best
-            choice[key] = values[best]
+            scores = list(zip(values, tried, strict=True))
+            best, *others = sorted(scores) if key in LEAST else scores      # what costs less comes first
+            for one in others:
+                best = one if one[1] > best[1] + LEAST.get(key, 0) else best
+            choice[key] = best[0]
         return choice
 
     def searched(self):
@@ -153,7 +155,7 @@ class Progress:
                 yield self.line(key, "product", json.dumps(v), score, v == self.choice[key])
             chosen = {k: v for k, v in self.choice.items() if k in chosen or k == key}
         for kind, best in self.rates.items():
-            rows = self.of(kind, self.choice, case.each[0])
+            rows = self.of(kind, {**self.choice, **case.search}, case.each[0])
             for rate in sorted(rate for rate, seed in rows if seed == SEARCHED and best):
                 yield self.line("rate", kind, f"{rate:g}", self.validation(rows, rate), rate == best)
 
@@ -165,11 +167,12 @@ class Progress:
         "The rate of a kind; the whole ResNet has that of the narrow one."
         if kind in FEWER:
             return None
-        rows = self.of(kind, self.choice, self.case.each[0])
+        choice = {**self.choice, **self.case.search}
+        rows = self.of(kind, choice, self.case.each[0])
         tried = {rate: -self.validation(rows, rate) for rate, seed in rows if seed == SEARCHED}
         best, more = chosen(tried, GRID)
         for rate in more:
-            self.ask(kind, self.choice, rate, [SEARCHED], self.case.each[0])
+            self.ask(kind, choice, rate, [SEARCHED], self.case.each[0])
         return best
 
     def seeds(self):

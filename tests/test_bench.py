@@ -707,10 +707,10 @@ def marks(load, tmp_path):
     bench, rate_of = load("marks"), {"product": 1e-3, "none": 1e-2}
 
     def score(settings):
-        "Errors: the second lookback is best, wider is worse, positions along both modes do not matter."
+        "Errors: the second lookback is best, wider is worse by less than counts, positions along both modes do not matter."
         lookback, rate, seed = settings["lookback"], settings["rate"], settings["seed"]
         kind = settings["attention"]
-        return (1 + abs(lookback - 192) / 100 + settings.get("dim", 32) / 1000 + (kind == "none") +
+        return (1 + abs(lookback - 192) / 100 + settings.get("dim", 32) / 10_000 + (kind == "none") +
                 abs(np.log(rate / rate_of.get(kind, 1e-3))) + seed % 3 / 1000)
 
     def do(name):
