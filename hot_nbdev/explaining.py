@@ -123,7 +123,8 @@ def _pooled(p: Plan, layer: nn.Module, m: int, past: str) -> None:
         warm = f"times exp(logit_scale[{m}])" if layer.temperature and side == "q" else ""
         to, words = f"to_{side}" if layer.shared else f"to_{side}.{m}", f"b{past}{letter}c,hdc->bh{past}{letter}d"
         norm, turned = layer.qk_norm and f"norm_{side}", layer.rotary is not None and f"turned along {letter}"
-        p.project(layer, to, words, f"{of}{m}", f"{side}{m}", less, *first, norm, turned, "" if first else late, warm)
+        common = f"less the mean over {letter}" if layer.qk_center and m not in layer.causal else ""
+        p.project(layer, to, words, f"{of}{m}", f"{side}{m}", less, common, *first, norm, turned, "" if first else late, warm)
 
 
 def _near(layer: nn.Module, m: int, query: str, key: str) -> list:

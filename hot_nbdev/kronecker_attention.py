@@ -52,6 +52,7 @@ from .mode_scores import drop_modes, extra_cost, next_map, scores_of, set_by_mod
 from hot_nbdev.pooling import (
     POOLINGS,
     divide_bias,
+    less_common,
     pooled_heads,
     pooling_additions,
     pooling_factors,
@@ -65,7 +66,7 @@ from .tensor import mode_product
 # %% ../nbs/kronecker_attention_library.ipynb #c893fd34
 class _KroneckerWeights(AttentionLayer):
     "The settings and the matrices of Kronecker attention."
-    settings = "dim heads order combine pool project shared causal qk_norm temperature qk_gain qk_act kernel rotary dropout bias by_mode"
+    settings = "dim heads order combine pool project shared causal qk_norm qk_center temperature qk_gain qk_act kernel rotary dropout bias by_mode"
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class _KroneckerWeights(AttentionLayer):
         shared: bool = True,             # the same W_Q, W_K for all modes, or its own for each?
         causal: Sequence[int] = (),      # modes along which nothing may look ahead; what is later must be finite
         qk_norm: bool = True,            # LayerNorm on pooled queries and keys, per head? takes 2 features a head or more, and of 2 leaves a sign
+        qk_center: bool = False,         # take off what the pooled queries, and keys, of all slices of a mode share, before the norm? not along causal modes
         temperature: bool = False,       # does each mode learn a factor of its scores? it starts at 1
         qk_gain: float | None = None,    # initial matrices of queries and keys are drawn as usual, times this; default: 4 with qk_norm, else 1
         qk_act: str | None = None,       # 'relu', 'gelu' or 'silu' on pooled queries and keys, before the norm
@@ -91,11 +93,12 @@ class _KroneckerWeights(AttentionLayer):
     ):
         super().__init__()
         self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, shared=shared, qk_norm=qk_norm,
-                                      temperature=temperature, bias=bias)
+                                      qk_center=qk_center, temperature=temperature, bias=bias)
         qk_gain = (4.0 if qk_norm else 1.0) if qk_gain is None else qk_gain
         self.dim, self.heads, self.order, self.combine, self.pool, self.project = dim, heads, order, combine, pool, project
-        self.shared, self.qk_norm, self.qk_gain, self.qk_act, self.temperature = shared, qk_norm, qk_gain, qk_act, temperature
-        self.kernel, self.rotary, self.dropout, self.bias, new = as_features(kernel), rotary, dropout, bias, dict(device=device, dtype=dtype)
+        self.shared, self.qk_norm, self.qk_center, self.qk_gain, self.qk_act = shared, qk_norm, qk_center, qk_gain, qk_act
+        self.temperature, self.kernel, self.rotary, self.dropout, self.bias = temperature, as_features(kernel), rotary, dropout, bias
+        new = dict(device=device, dtype=dtype)
         _check_choices(self)
         self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
         self.to_q, self.to_k, self.to_v, self.to_out = square_layers(4, dim, bias, **new)
@@ -137,6 +140,7 @@ def pooled_queries_keys(
         factors, rows = pooling_factors(side[1], layer.pool), project_means(project, side[0])
         used = factors if act or not layer.qk_norm else None     # a norm takes the place of the factors
         rows = divide_bias(rows, project, factors) if layer.project == "after" else rows
+        rows = less_common(rows, side[1], layer.causal) if layer.qk_center else rows
         both.append(pooled_heads(rows, layer.heads, norm, rotary, used, act))
     if layer.temperature:
         both[0] = [q * scale.exp() for q, scale in zip(both[0], layer.logit_scale)]
@@ -337,6 +341,12 @@ def pooled_rows(
     return [n * prod(sizes[c] for c in causal if c != m) for m, n in enumerate(sizes)]
 
 
+def _centering_additions(rows: Sequence, grids: Sequence, causal: Sequence, features: int) -> int:
+    "Of the means over the slices of each free mode, of queries and of keys."
+    return features * sum(r - r // max(n, 1) for own, sizes in zip(rows, grids)
+                          for m, (r, n) in enumerate(zip(own, sizes)) if m not in causal)
+
+
 def kronecker_cost(
     layer: nn.Module,        # a KroneckerAttention
     sizes: Sequence[int],    # (n1, …, nk)
@@ -356,7 +366,8 @@ def kronecker_cost(
         features=0 if M is None else R * sum(map(sum, rows)) * layer.kernel.multiply_adds(d),
         maps=R * sum(formed) * (M or d), map_entries=R * sum(formed),
         application=sum(plan_multiply_adds(plan, shapes, tokens[1] * f) for f in ([D, R] if masked else [D])),
-        pooling=sum(pooling_additions(each, causal) for each in (sizes, context_sizes) if each) * (D + bool(causal or masked)))
+        pooling=sum(pooling_additions(each, causal) for each in (sizes, context_sizes) if each) * (D + bool(causal or masked))
+        + layer.qk_center * _centering_additions(rows, (sizes, others), causal, D + bool(causal or masked)))
     peak, moved = _memory(layer, tokens, rows, shapes, plan, masked)
     return replace(cost, parameters=sum(p.numel() for p in layer.parameters()), peak=peak + extra.peak,
                    moved=cost.moved + moved + extra.moved)

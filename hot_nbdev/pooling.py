@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['POOLINGS', 'slice_sums', 'slice_means', 'pooling_factors', 'project_means', 'divide_bias', 'pooled_heads',
-           'pooling_additions']
+           'less_common', 'pooling_additions']
 
 # %% ../nbs/pooling.ipynb #a49b5752
 from collections.abc import Callable, Sequence
@@ -129,6 +129,26 @@ def pooled_heads(
         found.append(t.to(more) * (f.unsqueeze(1) if isinstance(f, Tensor) else f))
     return found
 
+
+# %% ../nbs/pooling.ipynb #pctr0002
+def less_common(
+    rows: Sequence[Tensor],      # for each mode: projected means, (B, *n_c of the other causal modes, n_m, dim)
+    counts: Sequence,            # how many positions they are means of, as `slice_means` gives them
+    causal: Sequence[int] = (),  # modes whose rows stay as they are
+) -> list:                       # like rows
+    "Each row less the mean over the slices of its mode that are not empty."
+    found = []
+    for m, (t, count) in enumerate(zip(rows, counts)):
+        if m not in causal:
+            wide = t.to(torch.promote_types(t.dtype, torch.float32))
+            if isinstance(count, Tensor):
+                some = (count > 0).to(wide.dtype)
+                common = (wide * some).sum(-2, keepdim=True) / some.sum(-2, keepdim=True).clamp(min=1)
+            else:
+                common = wide.mean(-2, keepdim=True)
+            t = (wide - common).to(t.dtype)
+        found.append(t)
+    return found
 
 # %% ../nbs/pooling.ipynb #61dbe62b
 def _marginal_additions(sizes: Sequence[int]) -> int:

@@ -245,12 +245,12 @@ ATTENTION = [
     Attention("hot1 kernel", partial(K.hot1, order=2, kernel=plus), 2, slow_kronecker),
     Attention("hot2 product", partial(K.hot2, order=2), 2, slow_kronecker),
     Attention("hot2 sum", partial(K.hot2, order=2, combine="sum", qk_norm=False), 2, slow_kronecker, True),
-    Attention("rsqrt after, shared", partial(bare, order=2, pool="rsqrt", project="after"), 2,
+    Attention("rsqrt after, shared", partial(bare, order=2, pool="rsqrt", project="after", qk_center=True), 2,
               slow_kronecker, True),
     Attention("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False), 2,
               slow_kronecker),
     Attention("rotary, no bias", partial(bare, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
-    Attention("causal product", partial(K, order=3, causal=(0,)), 3, slow_kronecker),
+    Attention("causal product", partial(K, order=3, causal=(0,), qk_center=True), 3, slow_kronecker),
     Attention("causal sum", partial(bare, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),
     Attention("two causal modes", partial(K.hot2, order=3, causal=(0, 2), qk_norm=False), 3, slow_kronecker),
     Attention("short kernel", partial(bare, order=2, kernel=short), 2, slow_kronecker),
@@ -263,7 +263,7 @@ ATTENTION = [
         0: dict(window=1, bias="alibi"), -1: dict(window=1, dilation=2, bias="learned", reach=1)}), 3, slow_kronecker),
     Attention("near causal sum", partial(K, order=2, causal=(0,), combine="sum", rotary=turn, by_mode={
         0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}), 2, slow_kronecker),
-    Attention("near hot2, two causal modes", partial(K.hot2, order=3, causal=(0, 2), by_mode={
+    Attention("near hot2, two causal modes", partial(K.hot2, order=3, causal=(0, 2), qk_center=True, by_mode={
         0: dict(window=0), 1: dict(bias="learned", reach=1), 2: dict(window=1, dilation=2, bias="alibi")}), 3,
               slow_kronecker, True),
     Attention("near causal kernel", partial(bare, order=2, causal=(1,), kernel=plus, pool="rsqrt", by_mode={
@@ -309,11 +309,11 @@ GRIDS = [
           True, same=(1,)),
     Grids("other grid, product", partial(K, order=2), 2, slow_kronecker),
     Grids("other grid, hot2 product", partial(K.hot2, order=3, rotary=turn, qk_norm=False), 3, slow_kronecker, True),
-    Grids("other grid, rsqrt, temperature", partial(K, order=2, pool="rsqrt", temperature=True, qk_act="silu"), 2,
+    Grids("other grid, rsqrt, temperature", partial(K, order=2, pool="rsqrt", temperature=True, qk_act="silu", qk_center=True), 2,
           slow_kronecker, True),
     Grids("other grid, causal", partial(bare, order=3, causal=(0,), temperature=True, pool="sum"), 3, slow_kronecker,
           same=(0,)),
-    Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False), 3,
+    Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False, qk_center=True), 3,
           slow_kronecker, True, same=(0, 2)),
     Grids("other grid, sum", partial(bare, order=2, combine="sum"), 2, slow_kronecker, True, same=(0, 1)),
     Grids("other grid, sum of one", partial(K, order=1, combine="sum", bias=False), 1, slow_kronecker, True),

@@ -88,7 +88,8 @@ def layers(meshes, note):
         pool, project, norm, shared = CHOICES[(i + i // 4) % 4]
         torch.manual_seed(i)
         layer = KroneckerAttention(DIM, HEADS, len(sizes), combine=combine, pool=pool, project=project, qk_norm=norm,
-                                   shared=shared, temperature=bool(i % 3), causal=causal, kernel=make_kernel(kernel),
+                                   shared=shared, temperature=bool(i % 3), qk_center=bool(i % 2), causal=causal,
+                                   kernel=make_kernel(kernel),
                                    rotary=Rotary(DIM // HEADS) if i % 5 else None,
                                    by_mode={-1: dict(window=1, bias="alibi")} if i % 3 == 1 else None).double()
         x, mask = tensor(2, *sizes, DIM, seed=i), random_mask(2, *sizes, seed=i) if masked else None

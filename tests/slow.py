@@ -78,7 +78,7 @@ def slow_full(layer, x, mask, c=None, c_mask=None):
 def slow_pooled(layer, project, norm, m, x, mask, i):
     "Pooled queries or keys of mode m as the query at i sees them, (heads, n_m, d); which slices hold any."
     f = project if layer.shared else project[m]
-    rows, counts = [], []
+    rows, factors, counts = [], [], []
     for p in range(x.shape[m]):
         inside = [j for j in positions(x.shape[:-1]) if j[m] == p and mask[j]
                   and all(j[c] <= i[c] for c in layer.causal if c != m)]
@@ -89,14 +89,20 @@ def slow_pooled(layer, project, norm, m, x, mask, i):
             pooled = f(tokens).sum(0) * factor
         else:
             pooled = f(tokens.sum(0) * factor)
-        if layer.qk_act is not None:
-            pooled = slow_activation(layer.qk_act, pooled)
-        elif layer.qk_norm:
-            pooled = pooled / (factor * count)    # by definition the norm stands in place of the factor
-        rows.append(pooled)
+        rows.append(pooled / (factor * count))
+        factors.append(factor * count)
         counts.append(len(inside))
+    some = torch.tensor(counts) > 0
+    if layer.qk_center and m not in layer.causal and some.any():
+        common = sum(t for t, s in zip(rows, some, strict=True) if s) / some.sum()
+        rows = [t - common for t in rows]
+    for p, factor in enumerate(factors):
+        if layer.qk_act is not None:
+            rows[p] = slow_activation(layer.qk_act, factor * rows[p])
+        elif not layer.qk_norm:
+            rows[p] = factor * rows[p]      # by definition the norm stands in place of the factor
     t = norm(heads_of(layer, torch.stack(rows)))
-    return (t if layer.rotary is None else layer.rotary(t, m)), torch.tensor(counts) > 0
+    return (t if layer.rotary is None else layer.rotary(t, m)), some
 
 
 def slow_activation(name, t):

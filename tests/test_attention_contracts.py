@@ -148,7 +148,7 @@ def test_kernels_are_told_whose_features_they_make():
 
 NORMED = [(K, dict(combine=combine, causal=causal, rotary=rotary))
           for combine, causal, rotary in itertools.product(("product", "sum"), ((), (0,)), (None, turn))] + [
-    (K, dict(heads=1)), (K, dict(pool="rsqrt", qk_act="silu")), (K, dict(by_mode={0: dict(window=1)})),
+    (K, dict(heads=1)), (K, dict(pool="rsqrt", qk_act="silu", qk_center=True)), (K, dict(by_mode={0: dict(window=1)})),
     (FullAttention, {}), (FullAttention, dict(kernel=SquarePlus())), (Axial, dict(by_mode={0: dict(window=1)})),
     (Axial, dict(heads=1)), (Divided, {}), (Multi, {})]
 

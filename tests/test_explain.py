@@ -146,6 +146,8 @@ class Machine:
         if found := re.fullmatch(r"less \(1 - 1/(√?)count\) of the bias", text):
             bias = self.layer.get_parameter(step.of[1].replace("weight", "bias")).view(HEADS, *[1] * (t.ndim - 3), -1)
             return t - (1 - 1 / (f.sqrt() if found[1] else f)) * bias
+        if found := re.fullmatch(r"less the mean over (\w)", text):
+            return t - t.mean(out.index(found[1]), keepdim=True)
         if found := re.fullmatch(r"turned along (\w+)", text):
             for letter in found[1]:
                 axis = out.index(letter)

@@ -201,7 +201,7 @@ def with_settings(sizes, seed=0, **options):
 
 
 SETTINGS = [dict(temperature=True), dict(qk_gain=3.0), *(dict(qk_act=act) for act in ("relu", "gelu", "silu")),
-            dict(temperature=True, qk_gain=0.5, qk_act="gelu")]
+            dict(temperature=True, qk_gain=0.5, qk_act="gelu"), dict(qk_center=True), dict(qk_center=True, qk_act="relu")]
 
 
 @pytest.mark.parametrize("more", SETTINGS, ids=str)
@@ -232,7 +232,7 @@ def test_parameters_are_made_only_where_a_setting_is_on():
     norms = {f"norm_{name}.{what}" for name in "qk" for what in ("weight", "bias")}
     assert set(KroneckerAttention(DIM, HEADS, 3).state_dict()) == plain | norms
     assert plain == {f"{name}.{what}" for name in ("to_q", "to_k", "to_v", "to_out") for what in ("weight", "bias")}
-    for more in (dict(qk_gain=2.0), dict(qk_act="gelu")):
+    for more in (dict(qk_gain=2.0), dict(qk_act="gelu"), dict(qk_center=True)):
         assert set(KroneckerAttention(DIM, HEADS, 3, qk_norm=False, **more).state_dict()) == plain
     warm = KroneckerAttention(DIM, HEADS, 3, qk_norm=False, temperature=True)
     assert set(warm.state_dict()) - plain == {"logit_scale"} and warm.logit_scale.shape == (3,)
@@ -287,6 +287,34 @@ def test_a_norm_of_one_feature_is_refused():
     KroneckerAttention(4, 4, 2, qk_norm=False)
 
 
+def test_centred_maps_do_not_see_what_all_positions_share_but_along_causal_modes():
+    "Nor do maps along a mode see what all of its slices share, such as a step in another mode."
+    layer, x = with_settings((3, 4, 2), qk_center=True)
+    for more in (torch.randn(DIM, dtype=F64), torch.randn(4, 2, DIM, dtype=F64)):
+        assert_close(layer.maps(x + more)[0], layer.maps(x)[0], rtol=1e-9, atol=1e-12)
+    causal, _ = with_settings((3, 4, 2), qk_center=True, causal=(0,))
+    far = causal.maps(x + 5 * torch.randn(DIM, dtype=F64))
+    assert (far[0] - causal.maps(x)[0]).abs().max() > 0.01
+    assert_close(far[1:], causal.maps(x)[1:], rtol=1e-9, atol=1e-12)
+
+
+def test_one_slice_and_no_slice_have_no_mean_to_take_off():
+    layer, x = with_settings((1, 3), qk_center=True)
+    assert layer(x).isfinite().all() and torch.equal(layer.maps(x)[0], torch.ones(HEADS, 1, 1, dtype=F64))
+    assert layer(x[:, :0]).shape == (1, 0, DIM)
+    assert layer(x, torch.zeros(1, 3, dtype=torch.bool)).isfinite().all()
+
+
+def test_a_stream_takes_off_the_means_of_the_frames_so_far():
+    for masked in (False, True):
+        layer, x = with_settings((5, 3, 2), qk_center=True, causal=(0,))
+        mask, state, found = random_mask(5, 3, 2) if masked else None, None, []
+        for t in range(5):
+            y, state = layer.step(x[t], state, None if mask is None else mask[t])
+            found.append(y)
+        assert_close(torch.stack(found), layer(x, mask), rtol=1e-9, atol=1e-12)
+
+
 def test_the_temperature_is_learned_and_does_not_decay():
     from hot_nbdev.training import decay_groups
     layer = KroneckerAttention(DIM, HEADS, 2, temperature=True, pool="rsqrt")
@@ -296,7 +324,7 @@ def test_the_temperature_is_learned_and_does_not_decay():
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(qk_act="tanh"), "qk_act is 'tanh'; choose one of"),
+    (dict(qk_act="tanh"), "qk_act is 'tanh'; choose one of"), (dict(qk_center=1), "qk_center"),
     (dict(qk_gain=0), "qk_gain is 0, but must be a number above 0"),
     (dict(qk_gain=float("nan")), "qk_gain is nan"), (dict(qk_gain=True), "qk_gain is True"),
     (dict(qk_gain="2"), "qk_gain is '2'"), (dict(qk_gain=float("inf")), "qk_gain is inf")])
@@ -306,7 +334,7 @@ def test_a_wrong_setting_of_the_scores_is_named(options, message):
 
 
 def test_new_settings_compile_and_export_and_train_in_half_precision():
-    options = dict(temperature=True, qk_gain=2.0, qk_act="gelu", qk_norm=True, pool="rsqrt")
+    options = dict(temperature=True, qk_gain=2.0, qk_act="gelu", qk_norm=True, qk_center=True, pool="rsqrt")
     layer, x = KroneckerAttention(DIM, HEADS, 2, **options).eval(), torch.randn(3, 4, 5, DIM)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
