@@ -108,6 +108,9 @@ class _KroneckerWeights(AttentionLayer):
         self.logit_scale = nn.Parameter(torch.zeros(order, **new)) if temperature else None     # exp of it: the factors
         set_by_mode(self, by_mode, **new)
 
+
+_KroneckerWeights.__init__.__qualname__ = "KroneckerAttention.__init__"     # which Python names where a keyword is unknown
+
 # %% ../nbs/kronecker_attention_library.ipynb #76c8a153
 def _check_choices(layer: "_KroneckerWeights") -> None:
     "Raise unless the settings of a layer are known, and make a difference."

@@ -49,11 +49,11 @@ def check_attention(
 
 
 def _check_causal(name: str, causal: Sequence[int], order: int) -> tuple:
-    if isinstance(causal, int):
-        raise ValueError(f"{name}: causal is {causal!r}, but must be a sequence of modes; write causal=({int(causal)},) "
-                         "for this mode, or causal=() for none")
+    if causal is None or isinstance(causal, int):
+        this = "" if causal is None else f"causal=({int(causal)},) for this mode, or "
+        raise ValueError(f"{name}: causal is {causal!r}, but must be a sequence of modes; write {this}causal=() for none")
     for c in causal:
-        if not isinstance(c, int) or not -order <= c < order:
+        if not isinstance(c, int) or isinstance(c, bool) or not -order <= c < order:
             raise ValueError(f"{name}: causal mode {c!r} is out of range for {order} modes; modes count "
                              f"from 0 to {order - 1}, or from -{order} to -1")
     return tuple(sorted({c % order for c in causal}))
@@ -79,6 +79,7 @@ def merge_batch(
 ) -> tuple:              # x as (B, n1, …, nk, dim) and mask as (B, n1, …, nk)
     "Check the shapes, merge the batch axes, put zeros where the mask says no."
     modes = ", ".join(f"n{m + 1}" for m in range(order))
+    _check_tensor(name, what, x)
     if x.ndim < order + 1 or x.shape[-1] != dim:
         raise ValueError(f"{name}: {what} must be (*batch, {modes}, {dim}) with {order} modes and {dim} features, "
                          f"but is {tuple(x.shape)}; change order or dim, or move the features to the end")
@@ -90,9 +91,15 @@ def merge_batch(
     return x.masked_fill(~mask[..., None], 0.0), mask
 
 
+def _check_tensor(name: str, what: str, t) -> None:
+    if not isinstance(t, Tensor):
+        raise ValueError(f"{name}: {what} must be a tensor, but is of type {type(t).__name__}; write torch.as_tensor({what})")
+
+
 def _merged_mask(name: str, mask: Tensor, batch: Sequence[int], sizes: Sequence[int], what: str) -> Tensor:
     "A mask as (B, n1, …, nk), checked."
     k, own = len(sizes), "mask" if what == "x" else "context_mask"
+    _check_tensor(name, own, mask)
     if mask.dtype != torch.bool:
         raise ValueError(f"{name}: {own} must be bool, True where a position takes part, but is "
                          f"{mask.dtype}; write {own}.bool()")

@@ -53,6 +53,7 @@ def test_the_number_of_modes_has_no_default(kind):
     (dict(order=0), "order is 0"), (dict(order=True), "order is True"),
     (dict(causal=0), r"write causal=\(0,\)"), (dict(causal=True), r"write causal=\(1,\)"),
     (dict(causal=(2,)), "causal mode 2 is out of range for 2 modes"),
+    (dict(causal=None), r"causal is None, .*; write causal=\(\) for none"), (dict(causal=(True,)), "causal mode True"),
     (dict(causal=("a",)), "causal mode 'a'"), (dict(dropout=-0.1), "dropout is -0.1"),
     (dict(dropout=1.0), "dropout is 1.0, but must be at least 0 and below 1"),
     (dict(dropout=float("nan")), "dropout is nan")])

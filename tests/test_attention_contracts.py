@@ -109,6 +109,8 @@ def test_errors_say_what_was_expected_and_what_came(case):
         layer(torch.zeros(DIM, dtype=F64))
     with pytest.raises(ValueError, match=rf"{name}: mask must be bool.*write mask.bool"):
         layer(x, torch.ones(2, *sizes))
+    with pytest.raises(ValueError, match=rf"{name}: mask must be a tensor, but is of type list; write torch.as_tensor"):
+        layer(x, torch.ones(2, *sizes, dtype=torch.bool).tolist())
     bad = torch.ones(2, *sizes[:-1], sizes[-1] + 1, dtype=torch.bool)
     with pytest.raises(ValueError, match=rf"{name}: mode {case.order - 1} of x has size {sizes[-1]}.*but is"):
         layer(x, bad)

@@ -281,6 +281,11 @@ def test_where_nothing_is_said_there_is_a_norm_and_with_it_a_gain():
     assert torch.equal(norm.to_q.weight, 4 * KroneckerAttention(DIM, HEADS, 2, qk_norm=False).to_q.weight)
 
 
+def test_an_unknown_keyword_is_told_with_the_name_of_the_layer():
+    with pytest.raises(TypeError, match="^KroneckerAttention.__init__.. got an unexpected keyword argument 'dims'"):
+        KroneckerAttention(DIM, HEADS, 2, dims=3)
+
+
 def test_a_norm_of_one_feature_is_refused():
     with pytest.raises(ValueError, match="KroneckerAttention: a head has one feature, .* or qk_norm=False"):
         KroneckerAttention(4, 4, 2)
