@@ -24,7 +24,9 @@ from hot_nbdev.transformer import register_attention
 
 ROOT, FOLDER, GRID = Path(__file__).parents[1], "results/centred", (0.003, 0.01, 0.03)
 TASKS = {"white32": "motion-growth-32", "white64": "motion-growth-64", "tables": "motion-align", "air": "motion-a1b",
-         "photographs": "motion-pictures", "reactions": "motion-kinetic", "head": "motion-mri"}
+         "photographs": "motion-pictures", "reactions": "motion-kinetic", "head": "motion-mri",
+         "antibodies": "motion-covid", "sea": "motion-ostia"}
+MASKED = ("antibodies", "sea")          # which the trial form cannot do, and the layer's setting can
 KINDS = ("product", "centred")
 SEEDS = {"white64": (0, 1, 2)}          # else five
 BORROWED = {"white64": "white32"}       # whose rate it takes
@@ -54,8 +56,11 @@ def settings(task, kind, **more):
     "Of a run, without rate and seed."
     table = read_tables()[TASKS[task]]
     row = {k: v for k, v in table.rows["product"].items() if k != "rate"}
-    return merged(table.settings, row, {"data": next(iter(table.data.values())), "attention": kind, "results": FOLDER,
-                                        "progress": False}, more)
+    how = {"attention": kind}
+    if task in MASKED:
+        how = {"attention": "product", "attention_options": {"qk_center": True} if kind == "centred" else {}}
+    return merged(table.settings, row, how, {"data": next(iter(table.data.values())), "results": FOLDER,
+                                             "progress": False}, more)
 
 
 def told(job):
