@@ -694,7 +694,8 @@ def test_the_centred_kind_searches_its_rate_and_borrows_it_where_told(centred, t
     assert centred.missing("white64", "product", tmp_path)[1] == [(0.03, seed) for seed in range(3)]
     for task in centred.TASKS:
         one, other = (centred.settings(task, kind) for kind in centred.KINDS)
-        assert {k for k in one if one[k] != other[k]} == {"attention_options" if task in centred.MASKED else "attention"}
+        differ = {k for k in one if one[k] != other[k]}
+        assert differ == {"attention_options" if task in centred.MASKED else "attention"}
 
 
 def test_a_model_is_tested_at_other_sizes(centred, load):
@@ -711,7 +712,7 @@ def marks(load, tmp_path):
     bench, rate_of = load("marks"), {"product": 1e-3, "none": 1e-2}
 
     def score(settings):
-        "Errors: the second lookback is best, wider is worse by less than counts, positions along both modes do not matter."
+        "Errors: the second lookback is best, wider is worse by less than counts, positions do not matter."
         lookback, rate, seed = settings["lookback"], settings["rate"], settings["seed"]
         kind = settings["attention"]
         return (1 + abs(lookback - 192) / 100 + settings.get("dim", 32) / 10_000 + (kind == "none") +

@@ -20,7 +20,8 @@ def any_layer(rng):
     causal = tuple(m for m in range(k) if rng.random() < 0.3)
     return KroneckerAttention(heads * width, heads, k, combine=rng.choice(["product", "sum"]), causal=causal,
                               kernel=kernel, shared=rng.random() < 0.5, bias=rng.random() < 0.5,
-                              qk_norm=rng.random() < 0.5, qk_center=rng.random() < 0.5, pool=rng.choice(["mean", "sum", "rsqrt"])), sizes
+                              qk_norm=rng.random() < 0.5, qk_center=rng.random() < 0.5,
+                              pool=rng.choice(["mean", "sum", "rsqrt"])), sizes
 
 
 @pytest.mark.parametrize("masked", [False, True])

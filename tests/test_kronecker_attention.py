@@ -201,7 +201,8 @@ def with_settings(sizes, seed=0, **options):
 
 
 SETTINGS = [dict(temperature=True), dict(qk_gain=3.0), *(dict(qk_act=act) for act in ("relu", "gelu", "silu")),
-            dict(temperature=True, qk_gain=0.5, qk_act="gelu"), dict(qk_center=True), dict(qk_center=True, qk_act="relu")]
+            dict(temperature=True, qk_gain=0.5, qk_act="gelu"), dict(qk_center=True),
+            dict(qk_center=True, qk_act="relu")]
 
 
 @pytest.mark.parametrize("more", SETTINGS, ids=str)
