@@ -310,7 +310,7 @@ def test_formulas_of_quarto_are_made_anew():
     numbered, plain = PANDOC.format("block", "\nx \\qquad(3.12)\n"), PANDOC.format("block", r"y\qquad z")
     page = mathml.remade(f"<p>{PANDOC.format('inline', long)} and {numbered}{plain}</p><code>&lt;math></code>")
     assert "annotation" not in page and "?" not in page and page.endswith("</p><code>&lt;math></code>")
-    assert f'<p><span class="math">{mathml.inline(long.replace("&lt;", "<"))}</span> and ' in page
+    assert f'<p>{mathml.inline(long.replace("&lt;", "<"))} and ' in page
     assert page.count("<wbr>") == 2 and page.count('<span class="math display"><math') == 2
     assert page.count("book-number") == 1 and '<span class="book-number">(3.12)</span></span>' in page
 
@@ -347,8 +347,8 @@ LOOK = """
 const page = document.body.cloneNode(true);
 page.querySelectorAll("pre, code, script, style, math").forEach(e => e.remove());
 return {
-  formulas: document.querySelectorAll(".math").length,
-  typeset: document.querySelectorAll(".math:has(> math)").length,
+  formulas: document.querySelectorAll("math, .math:not(:has(> math))").length,
+  typeset: document.querySelectorAll("math:has(> *)").length,
   failed: [...document.querySelectorAll("merror")].map(e => e.textContent),
   text: page.textContent, all: document.body.textContent,
   loaded: performance.getEntriesByType("resource").map(e => e.name),
@@ -375,7 +375,7 @@ const boxes = [...document.querySelectorAll("div.math, .math.display")].map(box 
   return {id: box.closest(".book-equation")?.id, scrolls: getComputedStyle(box).overflowX, left, end, wide: ink.width,
           scrolled, box: box.clientWidth, at: box.getBoundingClientRect().left, shown: box.checkVisibility()};
 });
-const cut = [...document.querySelectorAll("span.math:not(.display) > math")].filter(math => {
+const cut = [...document.querySelectorAll('math:not([display="block"])')].filter(math => {
   if (math.closest("table, nav, .bd-sidebar-secondary, .sidebar, details:not([open])")) return false;
   return math.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
 }).map(math => math.textContent);

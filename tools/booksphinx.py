@@ -49,7 +49,7 @@ def visit_summary(self, node) -> None:
 
 def visit_math(self, node) -> None:
     "A formula of running text. One that is left in pieces may break between lines."
-    self.body.append(f'<span class="math">{converted(mathml.inline, node)}</span>')
+    self.body.append(converted(mathml.inline, node))
     raise nodes.SkipNode
 
 

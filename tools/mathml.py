@@ -74,7 +74,7 @@ def remade(page: str) -> str:
     def formula(found) -> str:
         tex = unescape(found[2])
         if found[1] == "inline":
-            return f'<span class="math">{inline(tex)}</span>'
+            return inline(tex)
         numbered = NUMBER.sub(r" \\tag{\1}", tex)
         return f'<span class="math display">{block(numbered)}</span>'
 
