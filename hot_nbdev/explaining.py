@@ -126,7 +126,7 @@ def _pooled(p: Plan, layer: nn.Module, m: int, past: str) -> None:
         common = f"less the mean over {letter}" if layer.qk_center and m not in layer.causal else ""
         p.project(layer, to, words, f"{of}{m}", f"{side}{m}", less, common, *first, norm, turned, "" if first else late, warm)
 
-
+# %% ../nbs/explaining.ipynb #e10000d1
 def _near(layer: nn.Module, m: int, query: str, key: str) -> list:
     "What a mode's own bias and window do to the scores, or to a kernel's weights."
     scores = scores_of(layer, m)

@@ -72,8 +72,7 @@ class _KroneckerWeights(AttentionLayer):
         self,
         dim: int,                        # size of the feature mode
         heads: int = 8,                  # number of heads; divides dim
-        order: int | None = None,        # number k of positional modes; must be given
-        *,
+        order: int | None = None, *,     # number k of positional modes; must be given
         combine: str = "product",        # 'product' or 'sum' of the maps of the modes
         pool: str = "mean",              # 'mean', 'sum', or 'rsqrt' (the sum over √count)
         project: str = "before",         # is the bias of queries and keys added 'before' or 'after' pooling?
@@ -92,8 +91,7 @@ class _KroneckerWeights(AttentionLayer):
         device=None, dtype=None,
     ):
         super().__init__()
-        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, shared=shared, qk_norm=qk_norm,
-                                      qk_center=qk_center, temperature=temperature, bias=bias)
+        self.causal = check_attention(type(self).__name__, dim, heads, order, causal, dropout, shared=shared, qk_norm=qk_norm, qk_center=qk_center, temperature=temperature, bias=bias)
         qk_gain = (4.0 if qk_norm else 1.0) if qk_gain is None else qk_gain
         self.dim, self.heads, self.order, self.combine, self.pool, self.project = dim, heads, order, combine, pool, project
         self.shared, self.qk_norm, self.qk_center, self.qk_gain, self.qk_act = shared, qk_norm, qk_center, qk_gain, qk_act
@@ -108,7 +106,7 @@ class _KroneckerWeights(AttentionLayer):
         self.logit_scale = nn.Parameter(torch.zeros(order, **new)) if temperature else None     # exp of it: the factors
         set_by_mode(self, by_mode, **new)
 
-
+# %% ../nbs/kronecker_attention_library.ipynb #c893fd3a
 _KroneckerWeights.__init__.__qualname__ = "KroneckerAttention.__init__"     # which Python names where a keyword is unknown
 
 # %% ../nbs/kronecker_attention_library.ipynb #76c8a153
@@ -349,7 +347,7 @@ def _centering_additions(rows: Sequence, grids: Sequence, causal: Sequence, feat
     return features * sum(r - r // max(n, 1) for own, sizes in zip(rows, grids)
                           for m, (r, n) in enumerate(zip(own, sizes)) if m not in causal)
 
-
+# %% ../nbs/kronecker_attention_library.ipynb #961b7710
 def kronecker_cost(
     layer: nn.Module,        # a KroneckerAttention
     sizes: Sequence[int],    # (n1, …, nk)

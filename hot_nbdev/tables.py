@@ -206,6 +206,8 @@ _WRITTEN = {    # by a command, as a whole
     "python tests/stress.py": "stress",
     "python tools/steps.py book --record": "recipes",
 }
+
+# %% ../nbs/tables.ipynb #7b1e0c36
 _ADDED = {      # line by line
     "python bench/centred.py --run": "centred/motion",
     "python bench/dial_a_bias.py": "dial_a_bias",
