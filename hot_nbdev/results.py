@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['QUIET', 'write_csv', 'read_rows', 'check_results', 'append_row', 'library_commit', 'processor', 'bare_code',
            'code_of', 'code_begun_with', 'by_earlier_code', 'code_note', 'row', 'Table', 'setting', 'summarize',
-           'searched', 'epoch_costs', 'tables_by_code']
+           'mean_of', 'searched', 'epoch_costs', 'tables_by_code']
 
 # %% ../nbs/results.ipynb #e7418c23
 import ast
@@ -346,6 +346,18 @@ def _spread(rows: list, of: Sequence) -> dict:
         finite = all(map(math.isfinite, values))            # not of a run that diverged
         line[f"{name}_sd"] = None if len(values) < 2 else statistics.stdev(values) if finite else math.nan
     return line
+
+
+def mean_of(
+    rows: Sequence,     # of `read_rows`
+    column: str,        # of numbers
+    **where,            # column=value: the rows that count; compared as text
+) -> float:
+    "The mean of a column over the rows that have these values; an error if there is none."
+    found = [float(r[column]) for r in rows if all(r.get(k) == str(v) for k, v in where.items())]
+    if not found:
+        raise ValueError(f"mean_of: none of {len(rows)} rows has {where}")
+    return statistics.mean(found)
 
 # %% ../nbs/results.ipynb #5ea7c402
 def searched(
