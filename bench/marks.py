@@ -27,6 +27,7 @@ import numpy as np
 import torch
 from defaults import scored, told
 from motion_tables import chosen, written
+from simple_forecasts import from_all
 from simple_forecasts import rows as simple_rows
 
 from hot_nbdev.jobs import JOBS, build
@@ -320,11 +321,12 @@ def costs(progress):
 
 
 def without_training(progress):
-    "Of a series whose lookback is chosen: the simple forecasts and the best linear one, from the same window."
+    "Of a series whose lookback is chosen: the simple forecasts and the best linear ones, from the same window."
     if "lookback" not in progress.choice:
         return []
-    horizons = [step["horizon"] for step in progress.case.each]
-    rows = simple_rows(progress.case.data, horizons, progress.choice["lookback"])
+    horizons, lookback = [step["horizon"] for step in progress.case.each], progress.choice["lookback"]
+    rows = [{**row, "ridge": ""} for row in simple_rows(progress.case.data, horizons, lookback)]
+    rows += [from_all(progress.case.data, lookback, h) for h in horizons]
     return [{**row, "data": progress.name} for row in rows]
 
 

@@ -3,11 +3,12 @@
     HOT_DATA=folder python bench/simple_forecasts.py
 
 Repeats the last value, the mean of the window and the last period, fits a linear forecast by least squares,
-with and without instance normalization, and scores all on the validation and test parts of the papers'
-protocol: lookback 96, horizons 96, 192, 336 and 720. Writes results/simple_forecasts.csv. Files that are not
-there are left out.
+one matrix for all series and one for each, with and without instance normalization, and scores all on the validation
+and test parts of the papers' protocol: lookback 96, horizons 96, 192, 336 and 720. Writes
+results/simple_forecasts.csv. Files that are not there are left out.
 """
 import csv
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -30,8 +31,37 @@ def models(data, lookback, horizon, parts):
     back = max(lookback, PERIODS[data])
     yield "seasonal", simple_forecaster("seasonal", back, (horizon,), PERIODS[data]), (
         parts if back == lookback else forecast_data(data, back, horizon, download=False))
-    for name, norm in [("least squares", False), ("least squares, normalized", True)]:
-        yield name, least_squares(LinearConfig(lookback, (horizon,), instance_norm=norm), parts.train), parts
+    count = parts.train[torch.arange(1)][0].shape[-1]
+    for (name, series), norm in product((("least squares", None), ("own matrices", count)), (False, True)):
+        config = LinearConfig(lookback, (horizon,), series=series, instance_norm=norm)
+        yield name + ", normalized" * norm, least_squares(config, parts.train), parts
+
+
+class Together:
+    "A part whose series follow one another in one, so that one matrix reads all of them and forecasts all."
+    def __init__(self, part):
+        self.part = part
+
+    def __len__(self):
+        return len(self.part)
+
+    def __getitem__(self, indices):
+        return tuple(values.flatten(1) for values in self.part[indices])
+
+
+def from_all(data, lookback, horizon, ridges=(0.01, 0.1, 1.0)):
+    "The row of a matrix that reads all series, with the penalty that the validation part prefers."
+    parts = forecast_data(data, lookback, horizon, download=False)
+    train, val, test = (Together(part) for part in (parts.train, parts.val, parts.test))
+    steps, ahead = (values.shape[1] for values in train[torch.arange(1)])
+    config, best = LinearConfig(steps, (ahead,), order=1, instance_norm=False), None
+    for ridge in ridges:
+        model = least_squares(config, train, ridge)
+        found = scores(model, val)
+        if best is None or float(found["mse"]) < float(best[1]["mse"]):
+            best = model, found, ridge
+    model, found, ridge = best
+    return {**row_of(data, parts, "all series", lookback, horizon, found, scores(model, test)), "ridge": ridge}
 
 
 def scores(model, part):
@@ -39,14 +69,17 @@ def scores(model, part):
     return {key: f"{found[key]:.6f}" for key in ("mse", "mae", "smape")}
 
 
+def row_of(data, parts, name, lookback, horizon, val, test):
+    both = {f"{part}_{key}": value for part, found in (("val", val), ("test", test)) for key, value in found.items()}
+    return {"data": data, "md5": parts.about["md5"], "method": name, "lookback": lookback, "horizon": horizon, **both,
+            "torch": torch.__version__.split("+")[0], "commit": library_commit()}
+
+
 def rows(data, horizons=HORIZONS, lookback=LOOKBACK):
     for horizon in horizons:
         parts = forecast_data(data, lookback, horizon, download=False)
         for name, model, used in models(data, lookback, horizon, parts):
-            both = {f"{of}_{key}": value for of in ("val", "test")
-                    for key, value in scores(model, getattr(used, of)).items()}
-            yield {"data": data, "md5": parts.about["md5"], "method": name, "lookback": model.config.lookback,
-                   "horizon": horizon, **both, "torch": torch.__version__.split("+")[0], "commit": library_commit()}
+            yield row_of(data, parts, name, model.config.lookback, horizon, scores(model, used.val), scores(model, used.test))
 
 
 if __name__ == "__main__":

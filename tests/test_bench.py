@@ -799,7 +799,8 @@ def test_forecasts_without_training_beside_the_marks_see_the_chosen_window(load,
     progress.choice = {"lookback": 12}
     rows = {row["method"]: row for row in bench.without_training(progress)}
     assert {name: int(row["lookback"]) for name, row in rows.items()} == {
-        "last": 12, "mean": 12, "seasonal": 24, "least squares": 12, "least squares, normalized": 12}
+        "last": 12, "mean": 12, "seasonal": 24, "all series": 12,
+        **{name + tail: 12 for name in ("least squares", "own matrices") for tail in ("", ", normalized")}}
     assert {row["data"] for row in rows.values()} == {"Waves"}
     progress.choice = {"lookback": 48}
     longer = {row["method"]: row for row in bench.without_training(progress)}
