@@ -201,7 +201,7 @@ _WRITTEN = {    # by a command, as a whole
     "python bench/parts.py": "bench_parts",
     "python bench/peft_simple.py": "peft_simple",
     "python bench/scene_linear.py": "scene_linear",
-    "python bench/simple_forecasts.py": "simple_forecasts",
+    "python bench/simple_forecasts.py": "simple_by_variable simple_forecasts",
     "python bench/volumes.py": "volumes_paired volumes_simple",
     "python tests/stress.py": "stress",
     "python tools/steps.py book --record": "recipes",

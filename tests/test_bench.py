@@ -443,6 +443,28 @@ def test_simple_forecasts_have_their_rows(load):
     assert not stored
 
 
+def test_errors_of_variables_have_the_mean_of_the_row(load, tmp_path, monkeypatch):
+    bench, path = load("simple_forecasts"), str(tmp_path / "waves.csv")
+    write_series(path, rows=400)
+    monkeypatch.setitem(bench.PERIODS, path, 24)
+    lines = [line for line in bench.by_variable(path, 8, 12) if not line["mended"]]
+    row = {r["method"]: float(r["test_mse"]) for r in bench.rows(path, (8,), 12)}
+    assert len({line["variable"] for line in lines}) == len(lines) > 1
+    for name in ("least squares", "own matrices"):
+        assert abs(np.mean([float(line[name]) for line in lines]) - row[name]) < 1e-5
+
+
+def test_a_matrix_from_all_series_is_fitted_to_all_of_them(load, tmp_path):
+    bench, path = load("simple_forecasts"), str(tmp_path / "follow.csv")
+    leader = np.random.default_rng(0).normal(size=600)
+    with open(path, "w") as f:
+        f.write("date,leader,follower\n")
+        for t in range(4, 600):
+            f.write(f"{np.datetime64('2020-01-01T00:00') + np.timedelta64(t, 'h')},{leader[t]:.6f},{leader[t - 4]:.6f}\n")
+    row = bench.from_all(path, 4, 4)          # copies the leader: half of the error is gone
+    assert row["ridge"] == 0.01 and 0.4 < float(row["test_mse"]) < 0.7
+
+
 def test_simple_answers_to_moves_have_their_rows(load):
     bench, task = load("motion_simple"), Fields()
     for way, size, answers in (("shift", "16", bench.moved_answers),

@@ -135,8 +135,8 @@ NO_RUNS = {
     "*_choices": "likewise", "*_without": "likewise", "*_calibration": "likewise", "*_cost": "times of updates",
 }
 # Tables of simple answers, for which nothing is trained for long: tests make some of their rows again.
-MADE_AGAIN = {"marks_simple", "motion_simple", "ndlinear_simple", "peft_simple", "scene_linear", "simple_forecasts",
-              "volumes_simple"}
+MADE_AGAIN = {"marks_simple", "motion_simple", "ndlinear_simple", "peft_simple", "scene_linear", "simple_by_variable",
+              "simple_forecasts", "volumes_simple"}
 PAGES = sorted(p for p in NBS.glob("*.ipynb") if p.stem != "book")        # the page that makes results_file
 
 
