@@ -2,7 +2,7 @@
 
     python bench/marks.py --pace             updates on one and two threads, plain and compiled; some minutes, alone
     python bench/marks.py --cost             seconds of an update of each kind, and how many an epoch has, into
-                                             marks_cost.csv; some minutes, alone
+                                             marks_cost.csv; some minutes, alone; other lines than those of --data stay
     python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
     python bench/marks.py --simple           forecasts without training at the chosen lookback, into marks_simple.csv
@@ -281,14 +281,14 @@ def calibration(progress, bins=10):
 
 
 def timed(job, threads=1, compiled=False, updates=5):
-    "Seconds of an update, the least of three rounds, and how many an epoch has."
+    "Seconds of an update, the least of six rounds, and how many an epoch has."
     parts = job.parts()
     train = sampled(parts.train, job.draws)
     model, _ = build(job, parts)
     task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters()), redrawn(train, job.augmentation(parts))
     torch.set_num_threads(threads)
     called, best = torch.compile(model) if compiled else model, float("inf")
-    for turn in range(4):
+    for turn in range(7):
         begin = time.perf_counter()
         for _ in range(updates):
             drawn = train[torch.arange(job.batch_size)]
@@ -345,8 +345,10 @@ def main(argv=None):
         return print(*(command for progress in found for command in progress.todo), sep="\n")
     for name, wanted, of in (("simple", given.simple, without_training), ("cost", given.cost, costs)):
         if wanted:
-            rows = [row for progress in found for row in of(progress)]
-            return write_csv(ROOT / "results" / f"marks_{name}.csv", list(rows[0]), rows)
+            path = ROOT / "results" / f"marks_{name}.csv"
+            rows = [row for row in read_rows(path) if row["data"] not in given.data]
+            rows += [row for progress in found for row in of(progress)]
+            return write_csv(path, list(rows[-1]), rows)
     if given.write:
         path = ROOT / "hot_nbdev" / "tables.json"
         tables = json.loads(path.read_text(encoding="utf-8"))
