@@ -2,7 +2,7 @@
 
     python bench/marks.py --pace             updates on one and two threads, plain and compiled; some minutes, alone
     python bench/marks.py --cost             seconds of an update of each kind, and how many an epoch has, into
-                                             marks_cost.csv; some minutes, alone; other lines than those of --data stay
+                                             marks_cost.csv; some minutes, alone; lines of other data stay
     python bench/marks.py --plan             commands whose rows are missing; bench/todo.py does them
     python bench/marks.py --write            the tables marks-…, as far as sizes and rates are chosen
     python bench/marks.py --simple           forecasts without training at the chosen lookback, into marks_simple.csv
@@ -344,11 +344,12 @@ def main(argv=None):
     if given.plan:
         return print(*(command for progress in found for command in progress.todo), sep="\n")
     for name, wanted, of in (("simple", given.simple, without_training), ("cost", given.cost, costs)):
-        if wanted:
-            path = ROOT / "results" / f"marks_{name}.csv"
-            rows = [row for row in read_rows(path) if row["data"] not in given.data]
-            rows += [row for progress in found for row in of(progress)]
-            return write_csv(path, list(rows[-1]), rows)
+        if new := [row for progress in found for row in of(progress)] if wanted else []:
+            path, here = ROOT / "results" / f"marks_{name}.csv", {row["data"] for row in new}
+            lines = [row for row in read_rows(path) if row["data"] not in here] + new
+            write_csv(path, list(new[-1]), sorted(lines, key=lambda row: list(CASES).index(row["data"])))
+    if given.simple or given.cost:
+        return
     if given.write:
         path = ROOT / "hot_nbdev" / "tables.json"
         tables = json.loads(path.read_text(encoding="utf-8"))

@@ -5,8 +5,8 @@
 Repeats the last value, the mean of the window and the last period, fits a linear forecast by least squares,
 one matrix for all series and one for each, with and without instance normalization, and scores all on the validation
 and test parts of the papers' protocol: lookback 96, horizons 96, 192, 336 and 720. Writes
-results/simple_forecasts.csv. Files that are not there are left out. Of Weather the errors of each variable at 96 steps
-go into results/simple_by_variable.csv, from the file as it is and with its sentinels mended.
+results/simple_forecasts.csv; rows of files that are not there stay as they are. Of Weather the errors of each variable
+at 96 steps go into results/simple_by_variable.csv, from the file as it is and with its sentinels mended.
 """
 from itertools import product
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 
 from hot_nbdev.data import forecast_data
 from hot_nbdev.linear import LinearConfig, least_squares, simple_forecaster
-from hot_nbdev.results import library_commit, write_csv
+from hot_nbdev.results import library_commit, read_rows, write_csv
 from hot_nbdev.tasks import Forecasting
 from hot_nbdev.training import evaluate
 
@@ -31,10 +31,14 @@ def models(data, lookback, horizon, parts):
     back = max(lookback, PERIODS[data])
     yield "seasonal", simple_forecaster("seasonal", back, (horizon,), PERIODS[data]), (
         parts if back == lookback else forecast_data(data, back, horizon, download=False))
-    count = parts.train[torch.arange(1)][0].shape[-1]
-    for (name, series), norm in product((("least squares", None), ("own matrices", count)), (False, True)):
-        config = LinearConfig(lookback, (horizon,), series=series, instance_norm=norm)
-        yield name + ", normalized" * norm, least_squares(config, parts.train), parts
+    for (name, each), norm in product((("least squares", False), ("own matrices", True)), (False, True)):
+        yield name + ", normalized" * norm, fitted(parts, lookback, horizon, each, norm), parts
+
+
+def fitted(parts, lookback, horizon, each, norm=False):
+    "The best matrix for all series, or the best ones for each."
+    count = parts.train[torch.arange(1)][0].shape[-1] if each else None
+    return least_squares(LinearConfig(lookback, (horizon,), series=count, instance_norm=norm), parts.train)
 
 
 class Together:
@@ -50,16 +54,20 @@ class Together:
 
 
 def from_all(data, lookback, horizon, ridges=(0.1, 1.0, 10.0)):
-    "The row of a matrix that reads all series; the penalty is best on the validation part, inside those that were tried."
+    "The row of a matrix that reads all series; its penalty is best on the validation part, inside those tried."
     parts = forecast_data(data, lookback, horizon, download=False)
     train, val, test = (Together(part) for part in (parts.train, parts.val, parts.test))
     steps, ahead = (values.shape[1] for values in train[torch.arange(1)])
-    config, tried, best = LinearConfig(steps, (ahead,), order=1, instance_norm=False), {}, None
-    while best is None or best in (min(tried), max(tried)):
-        for ridge in ridges if best is None else [best / 10 if best == min(tried) else best * 10]:
+    config, tried, more = LinearConfig(steps, (ahead,), order=1, instance_norm=False), {}, list(ridges)
+    while more:
+        for ridge in more:
             model = least_squares(config, train, ridge)
             tried[ridge] = model, scores(model, val)
         best = min(tried, key=lambda ridge: float(tried[ridge][1]["mse"]))
+        more = {min(tried): [best / 10], max(tried): [best * 10]}.get(best, [])
+        if len(tried) > 9:
+            raise ValueError(f"all series of {data}: no penalty from {min(tried):g} to {max(tried):g} is better than "
+                             "its neighbors")
     model, found = tried[best]
     return {**row_of(data, parts, "all series", lookback, horizon, found, scores(model, test)), "ridge": best}
 
@@ -79,7 +87,8 @@ def rows(data, horizons=HORIZONS, lookback=LOOKBACK):
     for horizon in horizons:
         parts = forecast_data(data, lookback, horizon, download=False)
         for name, model, used in models(data, lookback, horizon, parts):
-            yield row_of(data, parts, name, model.config.lookback, horizon, scores(model, used.val), scores(model, used.test))
+            both = [scores(model, part) for part in (used.val, used.test)]
+            yield row_of(data, parts, name, model.config.lookback, horizon, *both)
 
 
 def by_variable(data, horizon=96, lookback=LOOKBACK):
@@ -87,11 +96,11 @@ def by_variable(data, horizon=96, lookback=LOOKBACK):
     names = forecast_data(data, lookback, horizon, download=False, mend=True).about["names"]      # with their units
     for mended in (False, True):
         parts = forecast_data(data, lookback, horizon, download=False, mend=mended)
-        errors = {name: of_each(model, parts.test) for name, model, _ in models(data, lookback, horizon, parts)
-                  if name in ("least squares", "own matrices")}
+        errors = {name: of_each(fitted(parts, lookback, horizon, each), parts.test)
+                  for name, each in (("least squares", False), ("own matrices", True))}
         for i, variable in enumerate(names):
-            yield {"data": data, "md5": parts.about["md5"], "mended": int(mended), "lookback": lookback, "horizon": horizon,
-                   "variable": variable, **{name: f"{found[i]:.6f}" for name, found in errors.items()},
+            yield {"data": data, "md5": parts.about["md5"], "mended": int(mended), "lookback": lookback,
+                   "horizon": horizon, "variable": variable, **{name: f"{found[i]:.6f}" for name, found in errors.items()},
                    "torch": torch.__version__.split("+")[0], "commit": library_commit()}
 
 
@@ -110,8 +119,9 @@ if __name__ == "__main__":
             found += rows(data)
         except FileNotFoundError as e:
             print(f"{data} is left out: {e}")
-    written = {OUT: found}
-    if any(row["data"] == "weather" for row in found):
+    here = {row["data"] for row in found}
+    written = {OUT: [row for row in read_rows(OUT) if row["data"] not in here] + found}
+    if "weather" in here:
         written[OUT.with_name("simple_by_variable.csv")] = list(by_variable("weather"))
     for path, lines in written.items():
         write_csv(path, list(lines[0]), lines)

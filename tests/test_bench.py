@@ -460,7 +460,8 @@ def test_a_matrix_from_all_series_is_fitted_to_all_of_them(load, tmp_path):
     with open(path, "w") as f:
         f.write("date,leader,follower\n")
         for t in range(4, 600):
-            f.write(f"{np.datetime64('2020-01-01T00:00') + np.timedelta64(t, 'h')},{leader[t]:.6f},{leader[t - 4]:.6f}\n")
+            hour = np.datetime64("2020-01-01T00:00") + np.timedelta64(t, "h")
+            f.write(f"{hour},{leader[t]:.6f},{leader[t - 4]:.6f}\n")
     row = bench.from_all(path, 4, 4)          # copies the leader: half of the error is gone
     assert row["ridge"] <= 0.1 and 0.4 < float(row["test_mse"]) < 0.7
 
