@@ -93,15 +93,15 @@ def rows(data, horizons=HORIZONS, lookback=LOOKBACK):
 
 def by_variable(data, horizon=96, lookback=LOOKBACK):
     "For each variable the squared error of one matrix for all and of its own, on the test part."
-    names = forecast_data(data, lookback, horizon, download=False, mend=True).about["names"]      # with their units
+    names = forecast_data(data, lookback, horizon, download=False, mend=True).about["names"]    # with their units
     for mended in (False, True):
         parts = forecast_data(data, lookback, horizon, download=False, mend=mended)
         errors = {name: of_each(fitted(parts, lookback, horizon, each), parts.test)
                   for name, each in (("least squares", False), ("own matrices", True))}
         for i, variable in enumerate(names):
+            own = {name: f"{found[i]:.6f}" for name, found in errors.items()}
             yield {"data": data, "md5": parts.about["md5"], "mended": int(mended), "lookback": lookback,
-                   "horizon": horizon, "variable": variable, **{name: f"{found[i]:.6f}" for name, found in errors.items()},
-                   "torch": torch.__version__.split("+")[0], "commit": library_commit()}
+                   "horizon": horizon, "variable": variable, **own, "torch": torch.__version__.split("+")[0], "commit": library_commit()}
 
 
 def of_each(model, part):
