@@ -101,7 +101,8 @@ def by_variable(data, horizon=96, lookback=LOOKBACK):
         for i, variable in enumerate(names):
             own = {name: f"{found[i]:.6f}" for name, found in errors.items()}
             yield {"data": data, "md5": parts.about["md5"], "mended": int(mended), "lookback": lookback,
-                   "horizon": horizon, "variable": variable, **own, "torch": torch.__version__.split("+")[0], "commit": library_commit()}
+                   "horizon": horizon, "variable": variable, **own,
+                   "torch": torch.__version__.split("+")[0], "commit": library_commit()}
 
 
 def of_each(model, part):
