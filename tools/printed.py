@@ -296,9 +296,11 @@ def open_book(driver, address: str, site: Path, text: str) -> None:
     path = site / f"_one_page_{next(NUMBERS)}.html"     # a new name, or the browser may show what it remembers
     path.write_text(text, encoding="utf-8")
     try:
-        driver.get(f"{address}/{path.name}")
-        if said := driver.execute_async_script(SETTLED):
-            raise BookError(f"the book cannot be shown: {said}")
+        for _ in range(2):              # on a busy machine a style sheet or a picture can fail to come the first time
+            driver.get(f"{address}/{path.name}")
+            if not (said := driver.execute_async_script(SETTLED)):
+                return
+        raise BookError(f"the book cannot be shown: {said}")
     finally:
         path.unlink()
 
