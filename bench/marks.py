@@ -38,7 +38,6 @@ from hot_nbdev.tables import merged
 
 ROOT, FOLDER = Path(__file__).parents[1], "results/marks"
 GRID, FIRST_RATE, SEARCHED, SEEDS = (3e-4, 1e-3, 3e-3), 1e-3, 99, (0, 1, 2, 3, 4)
-FEWER = {"ResNet-18": (0,)}     # a kind that has fewer seeds, and the rate of its quarter
 LEAST = dict.fromkeys(("epochs", "dim", "lookback"), 0.005)     # gain in score for which one that costs more is taken
 
 
@@ -53,6 +52,7 @@ class Case(NamedTuple):
     kinds: dict         # name -> own settings
     each: tuple = ({},)  # the first one is searched
     search: dict = {}   # settings of the search of rates in place of what is chosen
+    fewer: dict = {}    # kind -> its seeds, if it has not all of them
 
 
 NORM, DEFAULT = {"qk_norm": True}, {"qk_norm": True, "qk_gain": 4.0}     # as adopted, whatever the default will be
@@ -77,7 +77,8 @@ SCENE = Case("segment", "", "test_accuracy", dict(flips=True, class_weights="non
              {"dim": (32, 64), "class_weights": ("none", "balanced"), "epochs": (20, 60)},
              {k: v for k, v in ATTENTIONS.items() if k != "temporal"})
 CASES = {
-    "Vessel": VOLUME._replace(data="vesselmnist3d"), "Adrenal": VOLUME._replace(data="adrenalmnist3d"),
+    "Vessel": VOLUME._replace(data="vesselmnist3d", fewer={"ResNet-18": (0,)}),
+    "Adrenal": VOLUME._replace(data="adrenalmnist3d"),
     "Exchange": SERIES._replace(data="exchange_rate"), "ETTh1": SERIES._replace(data="ETTh1"),
     "Weather": SERIES._replace(data="weather", settings={**SERIES.settings, "draws": 12_800}),
     "Indian Pines": SCENE._replace(data="indian_pines"),
@@ -165,9 +166,7 @@ class Progress:
                 "validation": self.sign * score, "taken": int(taken)}
 
     def rate(self, kind):
-        "The rate of a kind; the whole ResNet has that of the narrow one."
-        if kind in FEWER:
-            return None
+        "The rate of a kind, None while the search goes on."
         choice = {**self.choice, **self.case.search}
         rows = self.of(kind, choice, self.case.each[0])
         tried = {rate: -self.validation(rows, rate) for rate, seed in rows if seed == SEARCHED}
@@ -180,7 +179,7 @@ class Progress:
         "(kind, step) -> seed -> row, of all that is there."
         found = {}
         for kind, step in itertools.product(self.case.kinds, self.case.each):
-            rate, seeds = self.rates[kind] or self.rates.get(f"{kind}, a quarter"), FEWER.get(kind, SEEDS)
+            rate, seeds = self.rates[kind], self.case.fewer.get(kind, SEEDS)
             if rate is None:
                 continue
             rows = self.of(kind, self.choice, step)
@@ -195,7 +194,7 @@ class Progress:
         shared = merged(case.settings, {k: v for k, v in choice.items() if k in case.settings}, {"results": FOLDER})
         rows = {kind: merged({k: v for k, v in settings(case, kind, choice, {}).items()
                               if k != "data" and shared.get(k) != v}, {"rate": self.rates[kind]} if rates else {})
-                for kind in case.kinds if not rates or kind not in FEWER}
+                for kind in case.kinds if not rates or kind not in case.fewer}
         return {"title": f"Marks: {self.name}" + ("" if rates else ", sizes and rates"), "command": case.command,
                 "data": {self.name: case.data}, **({} if rates else {"seeds": [SEARCHED]}), "settings": shared,
                 "each": list(case.each), "rows": rows}
@@ -354,7 +353,7 @@ def main(argv=None):
         path = ROOT / "hot_nbdev" / "tables.json"
         tables = json.loads(path.read_text(encoding="utf-8"))
         for p in found:
-            done = bool(p.rates) and all(p.rates[k] for k in p.case.kinds if k not in FEWER)
+            done = bool(p.rates) and all(p.rates.values())
             tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if done else {})
         path.write_text(written(tables), encoding="utf-8")
     complete = [progress for progress in found if not progress.todo]
