@@ -234,8 +234,8 @@ def over_samples(progress, ours, theirs, seeds):
             for name, found in zip(names, both, strict=True) for of in wanted}
 
 
-TOLD = ("parameters", "multiply_adds", "epochs", "best_epoch", "seconds", "processor", "threads", "torch", "commit",
-        "code", "modules")      # columns of a row that are kept as they are
+TOLD = ("parameters", "multiply_adds", "epochs", "best_epoch", "seconds", "hardware", "processor", "threads", "torch",
+        "commit", "code", "modules")      # columns of a row that are kept as they are
 SECOND = {"auc": "acc", "mse": "mae", "accuracy": "miou", "miou": "accuracy"}       # is shown, and decides nothing
 
 

@@ -77,6 +77,16 @@ def turn(t, mode):
     return t * angle.cos() - t.roll(1, -1) * angle.sin()
 
 
+def same_weights(layer, make, device):
+    """The layer on a device. Its weights were drawn on the CPU, whose generator draws others than a GPU's: so that a
+    contract that holds here is asked of the same function there."""
+    if device == "cpu":
+        return layer
+    there = make(device=device).eval()
+    there.load_state_dict(layer.state_dict())
+    return there
+
+
 @dataclass
 class Case:
     """What a contract needs to know of a layer; `sizes` are those of the modes of a sample.
@@ -106,12 +116,13 @@ class Attention(Case):
     def layer(self, dtype=F64, device="cpu", seed=0, sizes=None, **options):
         "Norms, weights of windows and tables of biases all start alike: here they do not."
         torch.manual_seed(seed)
-        layer = self.make(DIM, HEADS, dtype=dtype, device=device, **options).eval()
+        make = partial(self.make, DIM, HEADS, dtype=dtype, **options)
+        layer = make().eval()
         with torch.no_grad():
             for name, p in layer.named_parameters():
                 if "norm" in name or "pool" in name or "table" in name:
                     p += 0.3 * torch.randn_like(p)
-        return layer
+        return same_weights(layer, make, device)
 
     def input(self, *batch, sizes=None, **options):
         return tensor(*batch, *(sizes or self.sizes), DIM, **options)
@@ -208,11 +219,11 @@ class Linear(Case):
         "Without `out`, sizes 1, 2, 3, 4 become 3, 1, 3, 1. Biases start at zero: here they do not."
         torch.manual_seed(seed)
         sizes = sizes or self.sizes
-        layer = self.make(sizes, out or tuple(2 * n % 4 + 1 for n in sizes), dtype=dtype, device=device,
-                          **options)
+        make = partial(self.make, sizes, out or tuple(2 * n % 4 + 1 for n in sizes), dtype=dtype, **options)
+        layer = make().eval()
         for b in layer.biases:
             torch.nn.init.normal_(b)
-        return layer.eval()
+        return same_weights(layer, make, device)
 
     def input(self, *batch, sizes=None, **options):
         return tensor(*batch, *(sizes or self.sizes), **options)
