@@ -274,7 +274,7 @@ def calibration(progress, bins=10):
         label = np.concatenate([f["label"] for f in found]).reshape(-1)
         order = np.argsort(p, kind="stable")
         lines += [{"data": progress.name, "kind": kind, "seeds": len(found), "bin": b, "count": len(part),
-                   "probability": float(p[part].mean()), "share": float(label[part].mean())}
+                   "probability": round(float(p[part].mean()), 6), "share": round(float(label[part].mean()), 6)}
                   for b, part in enumerate(np.array_split(order, bins))]
     return lines
 

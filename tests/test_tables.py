@@ -114,8 +114,7 @@ def load(monkeypatch):
     return importlib.import_module
 
 
-UNDER_WAY = {"marks"}           # some of the runs that the study asks for are still to be done
-STRAYS = {"defaults": 98}       # rows of no task, of which studies/defaults.md tells under Changes
+STRAYS = {"defaults": 98, "marks": 1}       # rows that no plan asks for, of which the studies tell under Changes
 
 
 @pytest.mark.parametrize("study", [s for s in ("defaults", "marks", "pair") if (ROOT / "results" / s).exists()])
@@ -143,7 +142,7 @@ def test_a_study_asks_for_exactly_the_rows_that_are_there(study, load, tmp_path,
             assert all(other == job for _, other in again), title       # a rate that the table does not have
             key = job.kind, Path(job.data).stem, job.label, str(job.seed), few(job.numbers())
             lines = [line for line in there.get(key, []) if made_by(job, line)]
-            assert len(lines) == 1 or (not lines and study in UNDER_WAY), f"{title}: {len(lines)} rows"
+            assert len(lines) == 1, f"{title}: {len(lines)} rows"
             found.setdefault(job.kind, {}).update({line["run"]: line for line in lines})
         asked.update(runs)
         for kind, lines in ((kind, lines) for kind, lines in found.items() if lines):
@@ -151,8 +150,12 @@ def test_a_study_asks_for_exactly_the_rows_that_are_there(study, load, tmp_path,
     used = {name for lines in found.values() for name in lines}
     left = [line for lines in there.values() for line in lines if line["run"] not in used]
     assert len(used) + len(left) == sum(map(len, there.values())) and len(left) == STRAYS.get(study, 0)
-    for line in left:           # --set move=shift --set stem=linear
-        changes = {"rate": json.loads(line["settings"])["rate"], "move": "shift", "stem": "linear"}
+    for line in left:
+        own = json.loads(line["settings"])
+        if study == "marks":    # the wide ResNet at the rate of the narrow one
+            assert (own["data"], own["model_option"].get("width"), own["rate"]) == ("adrenalmnist3d", 1.0, 0.01)
+            continue
+        changes = {"rate": own["rate"], "move": "shift", "stem": "linear"}      # --set move=shift --set stem=linear
         plans = planned("defaults-motion", TABLES["defaults-motion"], None, None, [int(line["seed"])], changes)
         assert sum(made_by(JOBS["motion"].from_dict(plan.settings), line) for plan in plans) == 1
 
