@@ -83,7 +83,8 @@ def same_weights(layer, make, device):
     if device == "cpu":
         return layer
     there = make(device=device).eval()
-    there.load_state_dict(layer.state_dict())
+    if torch.device(device).type != "meta":
+        there.load_state_dict(layer.state_dict())
     return there
 
 
