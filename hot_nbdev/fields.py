@@ -14,12 +14,11 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from .attention import Allowed, attend, attend_cost, attention_map
-from .axial import AxialAttention
+from .attention import merge, merged, softmax_map, split
 from .config import option
-from .layer import AttentionLayer, Cost, head_norms, merge_heads, projection_cost, split_heads, square_layers
 from .model_config import ModelConfig
 from .models import Model
+from .names import axial
 from .patches import PADDINGS, check_input
 
 # %% ../nbs/fields.ipynb #58dba815
@@ -52,36 +51,14 @@ def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, d
     conv = [nn.Conv1d, nn.Conv2d, nn.Conv3d][config.order - 1]
     return conv(channels, out, width, padding=dilation * (width // 2), dilation=dilation, padding_mode=config.padding, **new)
 
-# %% ../nbs/fields.ipynb #e8bc181a
-def _asked(layer: nn.Module, x: Tensor) -> tuple:
-    "The query of the token and the keys of all positions, (B, heads, 1 or n, dim / heads)."
-    keys = split_heads(layer.to_k(x).flatten(1, -2), layer.heads, layer.norm_k)
-    return layer.norm_q(layer.token).expand(len(x), -1, -1, -1), keys
-
-
-def _asking(x: Tensor, mask: Tensor | None) -> Allowed:
-    "The token may see all positions that take part, if there are any."
-    own = None if mask is None else mask.flatten(1)
-    return Allowed([prod(x.shape[1:-1])], own, (), [1], None if own is None else own.any(1, True))
-
-# %% ../nbs/fields.ipynb #a69c40bf
-def _token_work(layer: nn.Module, sizes: tuple) -> Cost:
-    "The axial part, keys and values of all positions, and one query that reads them."
-    n, size = prod(sizes), layer.to_v.weight.element_size()
-    read = attend_cost(1, n, layer.heads, layer.dim // layer.heads, None, False, 1, size)
-    beside = projection_cost(n, [layer.to_k, layer.to_v]) + projection_cost(1, [layer.to_out])
-    return layer.axial.work(sizes) + beside + read + Cost(peak=read.peak + 3 * n * layer.dim * size)
-
 # %% ../nbs/fields.ipynb #6a04ed22
-class AxialTokenAttention(AttentionLayer):
+class AxialTokenAttention(nn.Module):
     "Axial attention, and beside it one token that reads all positions and is read by all of them."
-    settings, work = "dim heads order qk_norm", _token_work
-
     def __init__(
         self,
         dim: int,                   # size of the feature mode
         heads: int = 8,             # number of heads; divides dim
-        order: int | None = None,   # number k of positional modes; must be given
+        order: int | None = None,   # number k of positional modes
         *,
         qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
         causal: Sequence[int] = (), # must be empty: the token sees everything
@@ -92,25 +69,35 @@ class AxialTokenAttention(AttentionLayer):
         if len(causal):
             raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so it would look "
                              "ahead; leave causal out, or choose 'axial'")
-        new = dict(device=device, dtype=dtype)
-        self.axial = AxialAttention(dim, heads, order, qk_norm=qk_norm, **options, **new)
-        self.dim, self.heads, self.order, self.causal, self.qk_norm = dim, heads, order, (), qk_norm
+        new, norm = dict(device=device, dtype=dtype), nn.LayerNorm if qk_norm else nn.Identity
+        self.axial = axial(dim, heads, order, qk_norm=qk_norm, **options, **new)
+        self.dim, self.heads, self.order, self.causal = dim, heads, order, ()
         self.token = nn.Parameter(torch.randn(heads, 1, dim // heads, **new))
-        self.norm_q, self.norm_k = head_norms(dim // heads, qk_norm, **new)
-        self.to_k, self.to_v, self.to_out = square_layers(3, dim, True, **new)
+        self.norm_q, self.norm_k = (norm(dim // heads, **new) for _ in range(2))
+        self.to_k, self.to_v, self.to_out = (nn.Linear(dim, dim, **new) for _ in range(3))
 
-    def run(self, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
-        y, maps = self.axial.run(x, mask, return_maps)
-        v = split_heads(self.to_v(x).flatten(1, -2), self.heads)
-        read, _ = attend(*(t.to(v.dtype) for t in _asked(self, x)), v, _asking(x, mask))
-        told = self.to_out(merge_heads(read)).view(len(x), *[1] * self.order, self.dim)
-        return y + (told if mask is None else told * mask[..., None]), maps
+    def looks(self, x: Tensor, mask: Tensor | None) -> Tensor:      # (B, n1, …, nk, dim), bool
+        "The map of the token, (B, heads, 1, n)."
+        k = self.norm_k(split(self.to_k(x).flatten(1, -2), self.heads))
+        seen = None if mask is None else mask.flatten(1)[:, None, None]
+        return softmax_map(self.norm_q(self.token).to(k.dtype), k, seen)
 
-    def joint(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        "The mean of what both parts look at; each has values and results of its own."
-        seen = attention_map(*_asked(self, x), _asking(x, mask))                 # (B, heads, 1, n)
-        T = (self.axial.joint(x, mask) + seen) / 2
-        return T if mask is None else Allowed(x.shape[1:-1], mask).zero_rows(T)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:     # (*batch, n1, …, nk, dim); bool
+        shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)
+        v = split(self.to_v(x).flatten(1, -2), self.heads)
+        told = self.to_out(merge(self.looks(x, mask).to(v.dtype) @ v)).view(len(x), *[1] * self.order, self.dim)
+        return (self.axial(x, mask) + (told if mask is None else told * mask[..., None])).reshape(shape)
+
+    def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
+        "Those of the axial part."
+        return self.axial.maps(x, mask)
+
+    def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "The mean of what both parts look at, (*batch, heads, n, n); each has values and results of its own."
+        lead, (flat, own) = x.shape[:-self.order - 1], merged(type(self).__name__, x, mask, self.order, self.dim)
+        S = (self.axial.dense_map(flat, own) + self.looks(flat, own)) / 2
+        S = S if own is None else S.masked_fill(~own.flatten(1)[:, None, :, None], 0.0)
+        return S.reshape(*lead, *S.shape[1:])
 
 # %% ../nbs/fields.ipynb #f209a391
 @dataclass(frozen=True)

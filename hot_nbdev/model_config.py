@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import get_args, get_origin
 
 from .config import Config, check_names, option, read_settings
-from .layer import ACTIVATIONS
-from .patches import PADDINGS, STEMS
+from .patches import ACTIVATIONS, PADDINGS, STEMS
 from .registry import Registry
-from .transformer import ATTENTIONS, FEED_FORWARDS, KERNELS, attends_jointly, attention_options
+from .names import ATTENTIONS, FEED_FORWARDS, KERNELS, attends_jointly, attention_options
 
 # %% ../nbs/model_config.ipynb #mdlcfg1
 def _refuse(self, *_, **__):

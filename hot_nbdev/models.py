@@ -29,7 +29,8 @@ from .patches import PatchEmbed, check_input, cut_to, patch_mask, unpatchify
 from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from .registry import Registry
 from .storage import atomic_write
-from .transformer import FEED_FORWARDS, Block, make_attention, make_kernel
+from .names import FEED_FORWARDS, found, make_attention, make_kernel
+from .transformer import Block
 
 # %% ../nbs/models.ipynb #mdlmod1
 def _saved_config(folder) -> ModelConfig:
@@ -189,7 +190,7 @@ def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
 
 def _block(c: HOTConfig, seed: int, **new) -> Block:
     attention = _attention(c, seed, **new)      # before the network: a seed stands for the weights in this sequence
-    ff = FEED_FORWARDS[c.ff](c.dim, c.ff_hidden, dropout=c.dropout, bias=c.ff_bias, **new)
+    ff = found(FEED_FORWARDS, c.ff)(c.dim, c.ff_hidden, dropout=c.dropout, bias=c.ff_bias, **new)
     return Block(attention, ff, c.dropout, **new)
 
 # %% ../nbs/models.ipynb #c2bdb0ea
@@ -219,17 +220,11 @@ class HOTEncoder(Model):
         self,
         x: Tensor,                   # (*batch, n1, …, nk, in_channels)
         mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-        return_maps: bool = False,   # return the maps of each block too?
-    ) -> Tensor | tuple:             # tokens (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim); or that and a list of lists
-        x = self.dropout(self.positions(self.embed(x, mask)))
-        mask, maps = self.token_mask(mask), []
+    ) -> Tensor:                     # tokens (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)
+        x, mask = self.dropout(self.positions(self.embed(x, mask))), self.token_mask(mask)
         for block in self.blocks:
-            if return_maps:
-                x, found = block(x, mask, return_maps=True); maps.append(found)
-            else:
-                x = block(x, mask)
-        x = self.norm(x)
-        return (x, maps) if return_maps else x
+            x = block(x, mask)
+        return self.norm(x)
 
 
 register_model(HOTConfig, HOTEncoder)
@@ -257,12 +252,6 @@ def _flat(name: str, x: Tensor, mask: Tensor | None, grid) -> Tensor:
                              "of the size in the configuration, or choose readout='mean'")
     return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
 
-
-def _encode(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, return_maps: bool) -> tuple:
-    "Tokens, their mask, and maps or None."
-    tokens, maps = encoder(x, mask, return_maps=True) if return_maps else (encoder(x, mask), None)
-    return tokens, encoder.token_mask(mask), maps
-
 # %% ../nbs/models.ipynb #4e3728c5
 class HOTClassifier(Model):
     "One score for each class of a tensor."
@@ -283,16 +272,14 @@ class HOTClassifier(Model):
         self,
         x: Tensor,                   # (*batch, n1, …, nk, in_channels)
         mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-        return_maps: bool = False,   # return the maps of each block too?
-    ) -> Tensor | tuple:             # scores, (*batch, classes); or that and a list of lists
-        x, mask, maps = _encode(self.encoder, x, mask, return_maps)
+    ) -> Tensor:                     # scores, (*batch, classes)
+        x, mask = self.encoder(x, mask), self.encoder.token_mask(mask)
         k = self.config.order
         if self.config.readout == "mean":
             x = _masked_mean(x, mask, list(range(-k - 1, -1)))
         else:
             x = _flat("HOTClassifier", x, mask, self.config.grid).flatten(-k - 1)
-        y = self.head(x)
-        return (y, maps) if return_maps else y
+        return self.head(x)
 
 
 register_model(ClassifierConfig, HOTClassifier)
@@ -394,17 +381,14 @@ class HOTForecaster(Model):
         x: Tensor,                          # (*batch, T, n2, …, nk): time, then series
         mask: Tensor | None = None,         # bool, like x: True where there is a number
         horizon: int | str | None = None,   # steps ahead; default: the longest; "all": every one, which trains all heads
-        return_maps: bool = False,          # return the maps of each block too?
-    ) -> Tensor | dict | tuple:             # (*batch, horizon, n2, …, nk), or {horizon: that}; with maps, a pair
+    ) -> Tensor | dict:                     # (*batch, horizon, n2, …, nk), or {horizon: that}
         "Forecasts; horizon='all' gives {horizon: forecast} from one pass of the encoder, for a loss over all heads."
         c = self.config
         horizons = pick_horizons("HOTForecaster", horizon, c.horizons, c.separate_heads)
         z, known, mean, deviation = series_input("HOTForecaster", x, mask, c.order, c.instance_norm)
-        tokens, taking, maps = _encode(self.encoder, z, known, return_maps)
-        vectors = _series_vectors(c, tokens, taking)
+        vectors = _series_vectors(c, self.encoder(z, known), self.encoder.token_mask(known))
         found = {h: series_head(c, self.heads, vectors, h, x.shape[x.ndim - c.order + 1:]) * deviation + mean for h in horizons}
-        y = found if horizon == "all" else found[horizons[0]]
-        return (y, maps) if return_maps else y
+        return found if horizon == "all" else found[horizons[0]]
 
     def forecasts(self, x: Tensor, mask: Tensor | None = None) -> dict:
         "The forecast for each horizon: forward with horizon='all'."
@@ -432,13 +416,10 @@ class HOTSegmenter(Model):
         self,
         x: Tensor,                   # (*batch, n1, …, nk, in_channels)
         mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-        return_maps: bool = False,   # return the maps of each block too?
-    ) -> Tensor | tuple:             # scores, (*batch, n1, …, nk, classes); or that and a list of lists
+    ) -> Tensor:                     # scores, (*batch, n1, …, nk, classes)
         c, sizes = self.config, x.shape[x.ndim - 1 - self.config.order:-1]
-        tokens, _, maps = _encode(self.encoder, x, mask, return_maps)
-        y = self.head(tokens).unflatten(-1, (prod(c.patch), c.classes))
-        y = cut_to(unpatchify(y, c.patch), sizes)
-        return (y, maps) if return_maps else y
+        y = self.head(self.encoder(x, mask)).unflatten(-1, (prod(c.patch), c.classes))
+        return cut_to(unpatchify(y, c.patch), sizes)
 
 
 register_model(SegmenterConfig, HOTSegmenter)
