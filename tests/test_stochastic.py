@@ -34,6 +34,14 @@ def test_negative_entries_and_nan_are_no_map():
     assert S.is_row_stochastic(A).tolist() == [True, False, False]
 
 
+def test_rectangles_of_weights_are_row_stochastic_and_no_maps():
+    A = random_map(4)[:3]
+    assert S.is_row_stochastic(A) and not S.is_row_stochastic(A.T)
+    for f in (S.stationary, lambda A: S.product_projection(A, (2, 2))):
+        with pytest.raises(ValueError, match=r"must be a map \(\*batch, n, n\)"):
+            f(A)
+
+
 @given(st.integers(1, 6), st.integers(0, 50))
 @examples(30)
 def test_the_stationary_distribution_stays(n, seed):
