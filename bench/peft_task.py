@@ -41,19 +41,17 @@ MODELS = [f"{kind}-{n}" for n in LOKR for kind in ("lora", "ndlora", "lokr")] + 
 PAIRS = [(f"ndlora-{n}", f"{kind}-{n}") for n in LOKR for kind in ("lora", "lokr")]
 WHERE = r".*blocks\..*\.(to_q|to_k|to_v|to_out|up|down)"
 KEY = ["study", "task", "data_sha", "model", "seed", "rate"]
-ABOUT = ["processor", "threads", "python", "torch", "peft", "scikit_learn", "commit", "code"]
+ABOUT = ["processor", "threads", "python", "torch", "peft", "scikit_learn", "commit"]
 HEAD = [*KEY, "parameters", "base", "metric", "validation", "test", "also", "also_test", "reload_gap", "merge_gap",
         "file_bytes", "best_check", "steps", "stopped", "cpu_seconds", *ABOUT]
 
 
 def about():
-    "Columns that say where a run was made; code is 12 digits of the sha256 of this script, its parts and the method."
+    "Columns that say where a run was made."
     import peft
     import sklearn
-    files = [Path(__file__), HERE / "rates.py", HERE / "systems" / "training.py", Path(hot_nbdev.peft_method.__file__)]
-    code = hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
     versions = [platform.python_version(), torch.__version__.split("+")[0], peft.__version__, sklearn.__version__]
-    return dict(zip(ABOUT, [processor(), torch.get_num_threads(), *versions, library_commit(), code], strict=True))
+    return dict(zip(ABOUT, [processor(), torch.get_num_threads(), *versions, library_commit()], strict=True))
 
 
 @cache
@@ -232,8 +230,7 @@ def summary(rows):
     for key, tried in searched(rows).items():
         if min(tried, key=lambda r: (tried[r], r)) in (min(tried), max(tried)):
             yield "best rate at an edge: " + " ".join(key)
-    codes, diverged = {r["code"] for r in rows}, sum(r["stopped"] == "diverged" for r in rows)
-    yield f"states of the code: {len(codes)}; runs that diverged: {diverged}"
+    yield f"runs that diverged: {sum(r['stopped'] == 'diverged' for r in rows)}"
 
 
 def main():

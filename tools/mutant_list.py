@@ -393,10 +393,6 @@ ROWS = [
     ("paired", "np.arange(block)) % n", "np.arange(block) * 0) % n",
      "test_paired.py::test_blocks_keep_neighbors_together"),
     ("paired", "if key(new) not in there:", "if True:", "test_paired.py::test_a_row_that_is_there_keeps_its_scores"),
-    ("results", "lost = [t for t in found if t.type == tokenize.COMMENT]", "lost = []",
-     "test_results_code.py::test_prose_is_left_out_and_code_is_not"),
-    ("results", "same = path.exists() and", "same = True or",
-     "test_results_code.py::test_a_run_that_goes_on_by_other_code_names_none"),
 ]
 STREAMS = [
     ("attention", ".tril(old)", ".tril()", f"'{STEPS_OF_RIVALS}[FullAttention-softmax-False]'"),
