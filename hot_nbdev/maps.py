@@ -12,13 +12,9 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from hot_nbdev.kronecker import kron, kron_sum
-<<<<<<< /tmp/tmpq8vh1he0
-from hot_nbdev.stochastic import stable_rank, working_precision
-from hot_nbdev.transformer import Block
-=======
-from hot_nbdev.stochastic import check_map, stable_rank, working_precision
->>>>>>> /tmp/tmpvtrq5p81
+from .kronecker import kron, kron_sum
+from .stochastic import check_map, stable_rank, working_precision
+from .transformer import Block
 
 # %% ../nbs/maps_library.ipynb #42afa491
 def rank_one_distance(
