@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
 ROOMS = [room for floor in """
     storage config book checks drawing shapes
-    tensor kronecker factorization
+    tensor kronecker factorization universality
     streams layer attention stochastic pooling mode_scores mode_maps kronecker_attention kernels positions registry
     patches ragged windows groups axial transformer model_config models streaming sharding sharding_cost hub cost
     ndlinear replacing adapters adapter_files peft_method
