@@ -116,7 +116,7 @@ class LogFeatures(FeatureFunction):
         raise NotImplementedError(f"{type(self).__name__}: define logarithms(t)")
 
     def _logs(self, t: Tensor, mask: Tensor | None) -> Tensor:
-        return _only(self.logarithms(_only(t, mask, 0)), mask, -inf)
+        return _only(self.logarithms(t), mask, -inf)
 
     def forward(
         self,

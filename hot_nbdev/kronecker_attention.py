@@ -48,7 +48,7 @@ from hot_nbdev.mode_maps import (
     slices_seen,
     with_floor,
 )
-from .mode_scores import drop_modes, extra_cost, next_map, scores_of, set_by_mode
+from .mode_scores import drop_modes, extra_cost, next_map, own_scale_cost, scores_of, set_by_mode
 from hot_nbdev.pooling import (
     POOLINGS,
     divide_bias,
@@ -370,6 +370,8 @@ def kronecker_cost(
         pooling=sum(pooling_additions(each, causal) for each in (sizes, context_sizes) if each) * (D + bool(causal or masked))
         + layer.qk_center * _centering_additions(rows, (sizes, others), causal, D + bool(causal or masked)))
     peak, moved = _memory(layer, tokens, rows, shapes, plan, masked)
+    scaled = [m for m, s in enumerate(own) if m in causal or s is not None and s.window is not None]
+    extra += sum((own_scale_cost(layer.kernel, d, R * rows[0][m] * others[m]) for m in scaled), Cost())
     return replace(cost, parameters=sum(p.numel() for p in layer.parameters()), peak=peak + extra.peak,
                    moved=cost.moved + moved + extra.moved)
 

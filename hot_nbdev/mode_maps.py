@@ -185,6 +185,8 @@ def mode_map(
         S = scored_map(q, k, seen, scores.bias_of(q, k), kernel, keys)
     elif kernel is None:
         S = softmax_map(q, k, seen)
+    elif causal:
+        S = scored_map(q, k, seen, None, kernel, keys)
     else:
         q, k = feature_pair(kernel, q, k, keys)
         if thin and is_thin(q.shape[-1], n, causal, m):

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['OPTIONS', 'BIASES', 'check_by_mode', 'alibi_slopes', 'ModeScores', 'set_by_mode', 'scores_of', 'scored_map', 'gone',
-           'own_only', 'drop_modes', 'mode_attention_map', 'attend_mode', 'extra_cost', 'attend_mode_cost', 'next_map']
+           'own_only', 'drop_modes', 'mode_attention_map', 'attend_mode', 'own_scale_cost', 'extra_cost',
+           'attend_mode_cost', 'next_map']
 
 # %% ../nbs/mode_scores.ipynb #26100004
 from collections.abc import Callable, Mapping, Sequence
@@ -201,7 +202,10 @@ def scored_map(
     if kernel is None:
         return softmax_map(q, k, seen, bias=bias)
     weights = None if bias is None else (bias - bias.amax(-1, keepdim=True)).exp()
-    return kernel_map(*feature_pair(kernel, q, k, keys), seen, weights)
+    if seen is None or not kernel.prefixes or seen.shape[-2] != q.shape[-2]:
+        return kernel_map(*feature_pair(kernel, q, k, keys), seen, weights)
+    own = feature_pair(kernel, q.unsqueeze(-2), k.unsqueeze(-3), seen)      # (…, n, 1, M) and (…, n, n', M)
+    return kernel_map(*own, factor=None if weights is None else weights.unsqueeze(-2)).squeeze(-2)
 
 # %% ../nbs/mode_scores.ipynb #26100025
 def gone(
@@ -286,6 +290,19 @@ def attend_mode(
         y, maps = torch.where(instead, allowed.zero_rows(v), y), [torch.where(instead, own_only(S), S) for S in maps]
     return y, maps
 
+# %% ../nbs/mode_scores.ipynb #ownscale0
+def own_scale_cost(
+    kernel: FeatureFunction | None,   # None: softmax
+    d: int,             # width of a head
+    pairs: int,         # entries of the map
+    size: int = 4,      # bytes of a number
+) -> Cost:              # bytes only, about
+    "Cost of a scale for each query, in `scored_map`: features of the keys for each of them."
+    if kernel is None or not kernel.prefixes:
+        return Cost()
+    each = max(4, size) * pairs * kernel.width(d)
+    return Cost(peak=3 * each, moved=10 * each)
+
 # %% ../nbs/mode_scores.ipynb #2610002b
 def extra_cost(
     scores: ModeScores | None,
@@ -316,6 +333,7 @@ def attend_mode_cost(
         inner = attend_cost(n, n, heads, d, None, False, 1, size, samples)
         return replace(inner, peak=inner.peak + extra.peak, moved=inner.moved + extra.moved)
     M, pairs, vectors = kernel.width(d), heads * samples * n * n, 2 * heads * samples * n
+    extra += own_scale_cost(kernel, d, pairs, size) if causal or scores.window is not None else Cost()
     return Cost(features=vectors * kernel.multiply_adds(d), maps=pairs * M, application=pairs * d, map_entries=pairs,
                 peak=max(4, size) * (vectors * M + 2 * pairs + vectors * d) + extra.peak,
                 moved=max(4, size) * (5 * vectors * (M + d) + 8 * pairs) + extra.moved)
