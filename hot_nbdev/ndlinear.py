@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from .factorization import kron_cp, nearest_kron
+from .factorization import nearest_kron
 from .kronecker import kron
 from .tensor import contraction_sequence, mode_product
+from .universality import kron_cp
 
 # %% ../nbs/ndlinear_library.ipynb #nd-check
 PLANS, INITS = ("rule", "plain"), ("variance", "linear")
@@ -256,7 +257,7 @@ class _Dense:
         linear: nn.Linear,              # from D_1 ⋯ D_N to H_1 ⋯ H_N features, row-major
         in_features: Sequence[int],     # (D_1, …, D_N)
         out_features: Sequence[int],    # (H_1, …, H_N)
-        **fit,                          # for three modes and more: n_iter, init, seed, tol, as for `kron_cp`
+        **fit,                          # for three modes and more: n_iter and seed, as for `kron_cp`
     ):                                  # an NdLinear with bias='full', or False if `linear` has none
         "The nearest NdLinear in the Frobenius norm: exact for one or two modes, a local optimum for more."
         D, H = _features("NdLinear.from_linear", in_features, out_features)
