@@ -3,7 +3,7 @@
 `golden.json` holds the settings, as plain JSON; `golden.safetensors` the weights and inputs (stored in float32, used in
 float64) and the outputs (float64). Neither is written again when the library changes. If names or signatures change,
 one of the builders below does, which translate settings into today's library (one for each family, in BUILD), or
-`rename`, which translates names of weights. `python tests/golden.py --write` made both files, of golden_settings.py.
+`former`, which translates names of weights. `python tests/golden.py --write` made both files, of golden_settings.py.
 
 A record of golden.json is
     name      of the setting
@@ -15,6 +15,7 @@ A record of golden.json is
 and its inputs are "name/x", "name/mask", "name/context" and so on.
 """
 import json
+import re
 import sys
 from math import prod
 from pathlib import Path
@@ -29,8 +30,10 @@ from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.patches import PatchEmbed
 from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from hot_nbdev.replacing import FlatNdLinear
+from hot_nbdev.names import make_attention, make_kernel
 from hot_nbdev.streaming import stream_steps
-from hot_nbdev.transformer import Block, FeedForward, make_attention, make_kernel
+from hot_nbdev.streams import steps as layer_steps
+from hot_nbdev.transformer import Block, FeedForward
 
 HERE = Path(__file__).parent
 F64 = dict(dtype=torch.float64)
@@ -96,10 +99,10 @@ BUILD = {f.__name__: f for f in (attention, linear, flat, adapter, positions, ro
 def stream(layer, x, mask, cuts, axis):
     "What steps of these lengths along an axis give, put together."
     found, state = [], None
-    steps = layer.steps if hasattr(layer, "steps") else lambda *given: stream_steps(layer, *given)
+    steps = stream_steps if hasattr(layer, "config") else layer_steps
     masks = [None] * len(cuts) if mask is None else mask.split(cuts, axis)
     for part, known in zip(x.split(cuts, axis), masks, strict=True):
-        y, state = steps(part, state, known)
+        y, state = steps(layer, part, state, known)
         found.append(y)
     return torch.cat(found, axis) if found[0].ndim > 2 else torch.stack(found)      # a classifier has one answer a step
 
@@ -131,8 +134,13 @@ CALLS = {
 
 # Reading.
 
-def rename(record: dict, name: str) -> str:
-    "What a weight of the file is called today."
+FORMER = [(r"weigh\.(\d+)\.(.*\.)?table$", r"mode_scores.\1.table"), (r"weigh\.(.*\.)?omega$", "kernel.omega")]
+
+
+def former(name: str) -> str:
+    "What a weight of today is called in the file."
+    for pattern, there in FORMER:
+        name = re.sub(pattern, there, name)
     return name
 
 
@@ -153,7 +161,9 @@ def rebuilt(record: dict, tensors: dict) -> torch.nn.Module:
     layer = BUILD[record["family"]](**record["settings"]).eval()
     names, shapes = record["weights"].keys(), record["weights"].values()
     flat = tensors[f"{record['name']}/weights"].split([prod(s) for s in shapes]) if names else ()
-    layer.load_state_dict({rename(record, n): t.view(s) for n, s, t in zip(names, shapes, flat, strict=True)})
+    there = {n: t.view(s) for n, s, t in zip(names, shapes, flat, strict=True)}
+    layer.load_state_dict({n: there[former(n)] for n in layer.state_dict()})
+    assert set(map(former, layer.state_dict())) == set(there)
     return layer
 
 
