@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, series_head
-from .patches import ConvStem, LocalStem, cut_to, unpatchify
+from .patches import ConvStem, cut_to, unpatchify
 from .positions import LearnedPositions, SineCosinePositions
 from .streams import StreamState, sum_dtype
 
@@ -25,8 +25,6 @@ def stem_reach(
     "How far before a patch its stem reads."
     if isinstance(stem, nn.Linear):
         return 0
-    if isinstance(stem, LocalStem):
-        return stem.pads[mode][0]
     if not isinstance(stem, ConvStem):
         raise ValueError(f"stem_reach: how far {type(stem).__name__} reads into the past is not known; choose stem='linear', "
                          "'conv' or 'local' for a stream")
