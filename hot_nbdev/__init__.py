@@ -22,7 +22,7 @@ __all__ = [
     # positions
     "LearnedPositions", "SineCosinePositions", "Rotary", "AxialRotary",
     # from layers to models
-    "PatchEmbed", "register_stem", "FeedForward", "Block", "make_attention", "register_attention",
+    "PatchEmbed", "FeedForward", "Block", "make_attention", "register_attention",
     "register_feed_forward",
     # settings of models
     "ModelConfig", "HOTConfig", "ClassifierConfig", "ForecasterConfig", "SegmenterConfig",
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         register_model,
     )
     from hot_nbdev.ndlinear import NdLinear
-    from hot_nbdev.patches import PatchEmbed, register_stem
+    from hot_nbdev.patches import PatchEmbed
     from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
     from hot_nbdev.replacing import replace_linear
     from hot_nbdev.streaming import stream_steps
@@ -87,7 +87,7 @@ _HOMES = {
     "axial": "AxialAttention DividedAttention MultiscaleAttention NoAttention",
     "kernels": "PositiveRandomFeatures ElementwiseFeatures",
     "positions": "LearnedPositions SineCosinePositions Rotary AxialRotary",
-    "patches": "PatchEmbed register_stem",
+    "patches": "PatchEmbed",
     "transformer": "FeedForward Block make_attention register_attention register_feed_forward",
     "model_config": "ModelConfig HOTConfig ClassifierConfig ForecasterConfig SegmenterConfig",
     "models": "Model HOTEncoder HOTClassifier HOTForecaster HOTSegmenter make_model load_model register_model",
