@@ -104,6 +104,7 @@ def test_a_lesson_defines_no_layer_beside_those_of_the_package(chapter):
 def test_layers_of_exercises_and_exported_layers_are_no_twins():
     layer, title = "class A(nn.Module):\n    pass", '#| code-fold: true\n#| code-summary: "Solution"\n'
     cells = [("code", layer), ("code", f"#| exports\n{layer}"), ("code", title + layer),
-             ("markdown", "### Exercise: x"), ("code", layer), ("markdown", "## Next"), ("code", layer.replace("A(nn.", "B(torch.nn."))]
+             ("markdown", "### Exercise: x"), ("code", layer), ("markdown", "## Next"),
+             ("code", layer.replace("A(nn.", "B(torch.nn."))]
     assert lesson_layers(SimpleNamespace(cells=[nbformat.from_dict({"cell_type": k, "source": s}) for k, s in cells])) \
         == ["A", "B"]
