@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from .attention import FeatureFunction, check_features, full_precision
 from .streams import EMPTY, sum_dtype
-from .tensor import mode_product
+from .tensor import mode_dot
 
 # %% ../nbs/kernels_library.ipynb #f9759915
 def _normalized(phi_q: Tensor, phi_k: Tensor) -> Tensor:
@@ -345,7 +345,7 @@ def kernel_product(
         for i, what in kernel_plan(sizes, features, v.shape[-1], form_maps)[1]:
             b = phis_k[i].mT
             A = b if what == "keys" else scaled[i] if what == "queries" else scaled[i] @ b
-            y = mode_product(y, A.to(y.dtype).expand(*batch, *A.shape[-2:]), i, batch=len(batch))
+            y = mode_dot(y, A.to(y.dtype).expand(*batch, *A.shape[-2:]), i, batch=len(batch))
     return y.to(v.dtype)
 
 # %% ../nbs/kernels_library.ipynb #e4b59f94

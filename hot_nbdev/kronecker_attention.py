@@ -61,7 +61,7 @@ from hot_nbdev.pooling import (
     slice_sums,
 )
 from .streams import StreamState, sum_dtype
-from .tensor import mode_product
+from .tensor import mode_dot
 
 # %% ../nbs/kronecker_attention_library.ipynb #c893fd34
 class _KroneckerWeights(AttentionLayer):
@@ -259,8 +259,8 @@ def _other_maps(layer: nn.Module, v: Tensor, y: Tensor, q: Sequence, k: Sequence
         S = mode_map(q[m], k[m], taking[m], False, layer.kernel, scores=scores)
         if taking[m] is not None:
             S = with_floor(S, slices_seen(S.shape[-1], taking[m], False, S.device, scores), share)
-        y = mode_product(y, S.to(y.dtype), place, batch=3) if layer.combine == "product" else (
-            y + mode_product(v, S.to(v.dtype), place, batch=3))
+        y = mode_dot(y, S.to(y.dtype), place, batch=3) if layer.combine == "product" else (
+            y + mode_dot(v, S.to(v.dtype), place, batch=3))
     return y if layer.combine == "product" else y / layer.order
 
 # %% ../nbs/kronecker_attention_library.ipynb #27200006

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .attention import FeatureFunction, feature_pair, full_precision, kernel_map, softmax_map
 from .mode_scores import scored_map
-from .tensor import contraction_sequence, mode_product
+from .tensor import contraction_sequence, mode_dot
 
 # %% ../nbs/mode_maps.ipynb #03085f6c
 def application_plan(
@@ -68,7 +68,7 @@ def _multiply_mode(
     others = [c for c in causal if c != mode]
     axes, front = [2 + c for c in others], list(range(2, 2 + len(others)))
     place = mode - sum(c < mode for c in others)
-    return mode_product(v.movedim(axes, front), S, place, batch=2 + len(others)).movedim(front, axes)
+    return mode_dot(v.movedim(axes, front), S, place, batch=2 + len(others)).movedim(front, axes)
 
 
 def _multiply_joint(

@@ -16,7 +16,7 @@ from torch.nn.utils import skip_init
 
 from .factorization import nearest_kron
 from .kronecker import kron
-from .tensor import contraction_sequence, mode_product
+from .tensor import contraction_sequence, mode_dot
 from .universality import kron_cp
 
 # %% ../nbs/ndlinear_library.ipynb #nd-check
@@ -144,7 +144,7 @@ def _in_turn(x: Tensor, weights: list, biases: list | None, sequence: tuple) -> 
     "NdLinear algorithm 1: for each mode a product, which starts from the bias of the mode."
     N = len(weights)
     for k in sequence:
-        x = mode_product(x, weights[k], k - N, bias=biases and biases[k])
+        x = mode_dot(x, weights[k], k - N, bias=biases and biases[k])
     return x
 
 

@@ -53,7 +53,8 @@ def graph(package=PACKAGE):
     files = modules(package)
     def meant(to, taken):           # a module, or names in it that may be modules themselves
         return {m for m in (to, *(f"{to}.{t}".strip(".") for t in taken)) if m in files}
-    return {name: set().union(*(meant(*each) for each in imported(path, name))) - {name} for name, path in files.items()}
+    return {name: set().union(*(meant(*each) for each in imported(path, name))) - {name}
+            for name, path in files.items()}
 
 
 def private_imports(path, name=""):

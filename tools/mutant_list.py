@@ -26,7 +26,7 @@ GAIN = "test_kronecker_attention.py::test_the_gain_multiplies_matrices_of_querie
 SCORES = "test_kronecker_attention.py::test_settings_of_the_scores_are_those_of_the_slow_loop"
 TWIN = "test_ndlinear.py::test_result_and_gradients_are_those_of_the_dense_twin"
 BOUND = "test_ndlinear.py::test_the_rule_leaves_the_given_sequence_where_that_saves_two_thirds_of_the_work"
-PRODUCT = "test_tensor.py::test_mode_product_gives_each_element_of_the_batch_its_matrix"
+PRODUCT = "test_tensor.py::test_mode_dot_gives_each_element_of_the_batch_its_matrix"
 PUBLISHED = "test_data.py::test_published_splits"
 STEPS_OF_RIVALS = "test_streams.py::test_steps_of_rivals_equal_the_whole"
 STEPS = "'test_streams.py::test_steps_of_kronecker_attention_equal_the_whole[product-softmax-False]'"
@@ -189,16 +189,18 @@ BIASES = [
     ("pooling", ".to(t.dtype), 1\n", ".to(t.dtype), f\n", SCORES),
 ]
 MODES = [
-    ("tensor", "d, *before, *after).movedim(batch, mode)", "d, *before, *after).movedim(batch, -1)", PRODUCT),
-    ("tensor", "A if mode == batch else A.unsqueeze(batch)", "A", PRODUCT),
-    ("tensor", "reshape(*before, *after, d).movedim(-1, mode)", "reshape(*before, *after, d)",
+    ("tensor", "d, *before, *after).movedim(batch, axis)", "d, *before, *after).movedim(batch, -1)", PRODUCT),
+    ("tensor", "A.unsqueeze(batch) @", "A @", PRODUCT),
+    ("tensor", "d, *before, *after).movedim(batch, axis)", "d, *before, *after)", PRODUCT),
+    ("tensor", "reshape(*before, *after, d).movedim(-1, axis)", "reshape(*before, *after, d)",
      "test_tensor.py::test_multi_mode_dot_is_einsum"),
     ("tensor", "torch.baddbmm(bias[:, None], A, x)", "torch.bmm(A, x)",
-     "test_tensor.py::test_mode_product_starts_from_a_bias"),
-    ("tensor", "rest if layout == \"row\" else rest[::-1]", "rest",
+     "test_tensor.py::test_mode_dot_starts_from_a_bias"),
+    ("tensor", "axes if layout == \"row\" else axes[::-1]", "axes",
      "test_tensor.py::test_unfoldings_are_those_of_the_definition"),
-    ("tensor", "A.mT if transpose and A.ndim == 2 else A", "A",
-     "test_tensor.py::test_transposes_are_multiplied_on_request"),
+    ("kronecker", "[A.shape[-1] for A in mats], [A.shape[-2] for A in mats]",
+     "[A.shape[-2] for A in mats], [A.shape[-1] for A in mats]",
+     "test_kronecker.py::test_the_cheapest_mode_is_multiplied_first"),
 ]
 PATCHES = [
     ("patches", "for m in range(k) for half in (0, 1)", "for m in range(k) for half in (1, 0)",
