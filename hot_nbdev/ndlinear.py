@@ -181,7 +181,9 @@ class _Dense:
         dense = skip_init(nn.Linear, *W.T.shape, bias=bool(self.bias), device=W.device, dtype=W.dtype)
         dense.weight.copy_(W)
         if self.bias:
-            dense.bias.copy_(self(W.new_zeros(self.in_features)).flatten())
+            mode = self.bias == "mode"
+            B = bias_tensor(self.weights, self.biases, self.sequence) if mode else self.biases[0]
+            dense.bias.copy_(B.flatten())
         return dense.train(self.training)
 
     @classmethod
@@ -212,6 +214,12 @@ def _shapes(D: tuple, H: tuple, bias: str | bool) -> dict:
     biases = {"mode": [(h,) for h in H], "full": [H], False: []}[bias]
     return {f"weight{k}": (h, d) for k, (h, d) in enumerate(zip(H, D))} | {f"bias{k}": s for k, s in enumerate(biases)}
 
+
+def _listed(layer: nn.Module, name: str, count: int) -> list:
+    "Parameters by name and number, or what stands in for one that is pruned or parametrized."
+    own = layer._parameters         # several times as fast as getattr, which takes as long as a small product
+    return [own[n] if n in own else getattr(layer, n) for n in (f"{name}{k}" for k in range(count))]
+
 # %% ../nbs/13_ndlinear.ipynb #nd-layer
 class NdLinear(_Dense, nn.Module):
     "A linear map of tensors that acts on each mode by its own matrix (NdLinear algorithm 1)."
@@ -234,18 +242,18 @@ class NdLinear(_Dense, nn.Module):
 
     @property
     def weights(self) -> list:                  # W_k, (H_k, D_k), one for each mode
-        return [getattr(self, f"weight{k}") for k in range(len(self.in_features))]
+        return _listed(self, "weight", len(self.in_features))
 
     @property
     def biases(self) -> list:                   # b_k, (H_k,), one for each mode; or one (H_1, …, H_N); or none
-        return [getattr(self, f"bias{k}") for k in range({"mode": len(self.in_features), "full": 1, False: 0}[self.bias])]
+        return _listed(self, "bias", {"mode": len(self.in_features), "full": 1, False: 0}[self.bias])
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         "New weights, with variance 1 / D_k; biases become zero."
         for k, W in enumerate(self.weights):
             nn.init.kaiming_uniform_(W, a=1)
-            for b in self.biases[k:k + 1]:           # drawn too, so that a seed gives the weights that it always gave
+            for b in self.biases[k:k + 1]:      # drawn too, so that a seed gives the weights that it always gave
                 nn.init.uniform_(b, 0, 0)
 
     def forward(self, x: Tensor) -> Tensor:     # (*batch, D_1, …, D_N) to (*batch, H_1, …, H_N)
