@@ -182,7 +182,7 @@ class NdLoRA(Adapter):
     @staticmethod
     def shapes(linear: nn.Module, in_features: Sequence[int], out_features: Sequence[int], terms: int, **_):
         D, H = split_features("NdLoRA: the layer", linear, in_features, out_features)
-        return ((f"terms.{t}.layer.weights.{k}", (h, d)) for t in range(terms) for k, (d, h) in enumerate(zip(D, H)))
+        return ((f"terms.{t}.layer.weight{k}", (h, d)) for t in range(terms) for k, (d, h) in enumerate(zip(D, H)))
 
     def update(self, x: Tensor) -> Tensor:      # (…, D) to (…, H)
         return sum(term(x) for term in self.terms)

@@ -309,10 +309,10 @@ def _nd_linear(p: Plan, layer: NdLinear) -> None:
     for k in sequence:
         before, at[k] = "".join(at), _MODES[k]
         words = f"b{before},{_MODES[k]}{_KEYS[k]}->b{''.join(at)}"
-        made = p.add(f"matrix of mode {k}", words, f"{made} weights.{k}", f"y{k}", f"+ biases.{k}" if each else "")
+        made = p.add(f"matrix of mode {k}", words, f"{made} weight{k}", f"y{k}", f"+ bias{k}" if each else "")
     if layer.bias and not each:
         full = layer.bias == "full"
-        p.add("biases", "", made, "out", "+ biases.0" if full else "+ the biases of all modes, as one tensor")
+        p.add("biases", "", made, "out", "+ bias0" if full else "+ the biases of all modes, as one tensor")
 
 # %% ../nbs/explaining.ipynb #e1000025
 _PLANS = ((KroneckerAttention, _kronecker), (FullAttention, _full), (AxialAttention, _axial), (DividedAttention, _divided),
@@ -384,6 +384,9 @@ def explain(
     if isinstance(layer, NdLinear):
         p = Plan(b=prod(sizes))
         _nd_linear(p, layer)
-        return Explanation("NdLinear", p, p.sizes, layer.cost(prod(sizes)).peak, flops)
+        meta = copy.deepcopy(layer).to("meta")
+        with torch.no_grad():
+            peak = peak_memory(meta, torch.empty(*sizes, *layer.in_features, dtype=layer.weights[0].dtype, device="meta")).peak
+        return Explanation("NdLinear", p, p.sizes, peak, flops)
     raise ValueError(f"explain: a {type(layer).__name__} has no plan for sizes; give an input, as in "
                      "explain(model, torch.zeros(1, 8, 8, 3))")

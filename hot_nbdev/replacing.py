@@ -256,16 +256,20 @@ def _share(name: str, linear: nn.Linear, layer: NdLinear, made: dict) -> None:
                 raise ValueError(f"replace_linear: {name!r} shares its weight with a layer that is split as "
                                  f"{flat.layer.in_features} to {flat.layer.out_features}; give both the same "
                                  "in_features and out_features")
-            layer.weights = flat.layer.weights
+            for k, W in enumerate(flat.layer.weights):
+                setattr(layer, f"weight{k}", W)
         if linear.bias is not None and other.bias is linear.bias:
-            layer.biases = flat.layer.biases
+            for k, own in enumerate(flat.layer.biases):
+                setattr(layer, f"bias{k}", own)
 
 # %% ../nbs/replacing.ipynb #rp-replace
 def _stand_in(name: str, linear: nn.Linear, layer: NdLinear, made: dict) -> FlatNdLinear:
     "The new layer with the flags and the mode of the old one."
     _share(name, linear, layer, made)
-    layer.weights.requires_grad_(linear.weight.requires_grad)
-    layer.biases.requires_grad_(linear.bias is not None and linear.bias.requires_grad)
+    for p in layer.weights:
+        p.requires_grad_(linear.weight.requires_grad)
+    for p in layer.biases:
+        p.requires_grad_(linear.bias is not None and linear.bias.requires_grad)
     return FlatNdLinear(layer).train(linear.training)
 
 

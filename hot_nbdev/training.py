@@ -80,7 +80,7 @@ def decay_groups(
     "Parameters that decay, and those that do not: norms, biases, and whatever has fewer than two axes."
     norms = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase, *([nn.RMSNorm] if hasattr(nn, "RMSNorm") else []))
     inside = {id(p) for m in model.modules() if isinstance(m, norms) for p in m.parameters(recurse=False)}
-    free = lambda name, p: p.ndim < 2 or id(p) in inside or "bias" in name.rsplit(".", 2)[-1] or ".biases." in f".{name}."
+    free = lambda name, p: p.ndim < 2 or id(p) in inside or "bias" in name.rsplit(".", 2)[-1]
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     return [{"params": [p for name, p in named if not free(name, p)], "weight_decay": weight_decay},
             {"params": [p for name, p in named if free(name, p)], "weight_decay": 0.0}]

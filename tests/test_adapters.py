@@ -502,7 +502,7 @@ NDLORA = dict(kind="ndlora", in_features=[3, 4], out_features=[4, 5], terms=1, a
 
 
 @pytest.mark.parametrize("settings, message", [
-    (NDLORA | dict(terms=10 ** 7), "'0.terms.0.layer.weights.0' is nothing in the file, but must be (4, 3)"),
+    (NDLORA | dict(terms=10 ** 7), "'0.terms.0.layer.weight0' is nothing in the file, but must be (4, 3)"),
     (NDLORA | dict(in_features=[10 ** 9, 4]), "layer '0': NdLoRA: the layer takes 12 features to 20, but"),
     (NDLORA | dict(in_features=[1] * 100_000), "layer '0': NdLoRA: the layer takes 12 features"),
     (NDLORA | dict(in_features=[3.0, 4]), "in_features is [3.0, 4], but must be a list of sizes from 1 on"),
