@@ -171,7 +171,7 @@ def behind(page, folder=ROOT / "results"):
 
 def test_pages_that_show_rows_are_found():
     chapters = ["00", "14", "15", "16", "19", "20", "21", "22", "23", "24", "25"]
-    assert [p.stem.split("_")[0] for p in SHOWING] == [*chapters, "choosing", "index", "peft"]
+    assert [p.stem.split("_")[0] for p in SHOWING] == [*chapters, "choosing", "index"]
 
 
 @pytest.mark.parametrize("path", SHOWING, ids=lambda p: p.stem)

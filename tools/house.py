@@ -21,8 +21,8 @@ ROOMS = [room for floor in """
     storage config book checks drawing shapes
     tensor kronecker factorization
     streams layer attention stochastic pooling mode_scores mode_maps kronecker_attention kernels positions registry
-    patches ragged windows groups axial transformer model_config models streaming sharding sharding_cost hub cost
-    ndlinear replacing adapters adapter_files peft_method
+    patches ragged windows groups axial transformer model_config models streaming sharding sharding_cost cost
+    ndlinear replacing adapters adapter_files
     files series volumes scenes data
     parts tasks devices results explaining paired runs training
     linear convolution fields moved maps plot
