@@ -139,7 +139,7 @@ class NdLoRA(Adapter):
     def matrix(self) -> Tensor:                 # ΔW, (H, D)
         return sum(term.weight for term in self.terms)
 
-# %% ../nbs/16_adapters.ipynb #ad-find
+# %% ../nbs/16_adapters.ipynb #0c45bade
 ADAPTERS = {"lora": LoRA, "ndlora": NdLoRA}
 
 
@@ -155,7 +155,7 @@ def make_adapter(
     except (ValueError, TypeError) as e:
         raise ValueError(f"layer {layer!r}: {e}") from e
 
-
+# %% ../nbs/16_adapters.ipynb #ad-find
 def find_adapters(
     op: str,            # who asks, for errors
     model: nn.Module,
