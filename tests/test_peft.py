@@ -202,6 +202,17 @@ def test_taking_a_merge_apart_is_exact_also_in_half_precision(peft, Config):
     assert_close(net.merge_and_unload()(x).float(), net(x).float(), rtol=0.05, atol=0.05)
 
 
+def test_taking_two_merged_adapters_apart_is_exact(peft, Config):
+    net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
+    net.add_adapter("second", Config(target_modules=TARGETS, init_weights=False))
+    net.base_model.set_adapter(["default", "second"])
+    both, layer = net(X), net.base_model.model.encoder.blocks[0].ff.up
+    net.merge_adapter()
+    assert_close(net(X), both, rtol=0, atol=1e-12)
+    net.unmerge_adapter()
+    assert layer.base_layer.weight.equal(model().encoder.blocks[0].ff.up.weight) and net(X).equal(both)
+
+
 def test_a_merged_model_gives_the_base_where_adapters_are_disabled(peft, Config):
     net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
     net.merge_adapter()
