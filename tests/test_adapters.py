@@ -564,6 +564,16 @@ def test_what_could_not_be_loaded_is_not_saved(way, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_a_subclass_with_a_constructor_of_its_own_is_saved_as_before(tmp_path):
+    class Own(HOTClassifier):
+        def __init__(self, config, note):
+            super().__init__(config)
+            self.note = note
+    model = Own(classifier().config, "mine")
+    model.save(tmp_path)
+    assert torch.equal(hot_load(tmp_path).head.weight, model.head.weight)
+
+
 @kinds
 def test_the_ways_out_that_an_error_names_lead_out(kind, tmp_path):
     model, x = shake(add_adapters(classifier(), "*.ff.*", kind)).eval(), tensor(2, 6, 8, 1, dtype=torch.float32)
