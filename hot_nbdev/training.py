@@ -274,13 +274,13 @@ def _save(run: Run) -> None:
 
 
 def _save_model(run: Run) -> None:
-    "Weights and configuration, as `load_model` reads them."
+    "Weights, and the configuration, if it describes them: then `load_model` reads both."
     from safetensors.torch import save_file
-    tensors, folder, config = devices.model_tensors(run.learner.model), run.checkpoints.folder, getattr(run.learner.bare, "config", None)
+    tensors, folder, bare = devices.model_tensors(run.learner.model), run.checkpoints.folder, run.learner.bare
 
     def write():
-        if hasattr(config, "save"):
-            atomic_write(folder / "config.json", config.save)
+        if hasattr(getattr(bare, "config", None), "save") and not getattr(bare, "differs", lambda own: None)(tensors):
+            atomic_write(folder / "config.json", bare.config.save)
         atomic_write(folder / "model.safetensors", lambda part: save_file(tensors, part))
     runs.write_in_run(run.learner.accelerator, run.checkpoints, write)
 
