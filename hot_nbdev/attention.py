@@ -151,12 +151,12 @@ class Attention(nn.Module):
     def maps(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, context_mask: Tensor | None = None) -> list:
         "The maps that `forward` applies, each (*batch, heads, …): here the joint map alone."
         found = self.find_maps(*self.door(x, mask, context, context_mask))
-        return [S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]) for S in found]
+        return [S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous() for S in found]
 
     def dense_map(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
         "The joint map, (*batch, heads, n, n'): what `mix` does to unit vectors. For small inputs."
         S = self.joint(*self.door(x, mask, context, context_mask))
-        return S.reshape(*x.shape[:-self.order - 1], *S.shape[1:])
+        return S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous()
 
     def joint(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
         return self.mix(lambda: units(c, self.heads), x, mask, c, taking).flatten(2, -2)
@@ -225,7 +225,9 @@ def attend(
     elif hasattr(weigh, "attend") and not dropout:
         y = weigh.attend(q, k, v, seen)
     else:
-        y = F.dropout(formed(weigh(q, k, seen.dense(q.device))), dropout).to(v.dtype) @ v
+        S = F.dropout(formed(weigh(q, k, seen.dense(q.device))), dropout)
+        with full_precision(v):
+            y = S.to(v.dtype) @ v
     return seen.zero_rows(y)
 
 # %% ../nbs/05_attention.ipynb #2ece3655
@@ -233,8 +235,9 @@ def attend(
 #| code-summary: "Source of fused: PyTorch's function, and what it leaves to us"
 def fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float = 0.0) -> Tensor:
     "The softmax map times the values by PyTorch's fused function; zero where a query may see nothing."
-    if v.dtype != q.dtype:      # unit vectors
-        return softmax_map(q, k, seen).to(v.dtype) @ v
+    if torch.promote_types(q.dtype, v.dtype) != q.dtype:        # unit vectors
+        with full_precision(v):
+            return softmax_map(q, k, seen).to(v.dtype) @ v
     if seen is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     some = seen.any(-1, keepdim=True)       # who sees nothing may see all at first: `nan` in some versions of PyTorch
@@ -248,7 +251,10 @@ def formed(
     S,          # a map, or a pair (L, R) that stands for L @ R
 ) -> Tensor:
     "A map as one matrix."
-    return S[0] @ S[1] if isinstance(S, tuple) else S
+    if not isinstance(S, tuple):
+        return S
+    with full_precision(S[0]):
+        return S[0] @ S[1]
 
 # %% ../nbs/05_attention.ipynb #99661ab1
 def as_module(f: Callable) -> nn.Module:

@@ -21,10 +21,10 @@ def check_layer(
     dropout: float = 0.0,
 ) -> tuple:                     # the causal modes, counted from 0, ascending
     "Raise unless these settings fit together."
-    for what, value in (("dim", dim), ("heads", heads), ("order", order)):
+    for what, value, out in (("dim", dim, "give the size of the last axis"), ("heads", heads, "give 1 or more"), (
+            "order", order, "give the number of modes between batch and features, as order=2 for (*batch, n1, n2, dim)")):
         if not _is_whole(value) or value < 1:
-            raise ValueError(f"{name}: {what} is {value!r}, but must be a whole number of at least 1; order is the number of modes "
-                             "between batch and features, as order=2 for (*batch, n1, n2, dim)")
+            raise ValueError(f"{name}: {what} is {value!r}, but must be a whole number of at least 1; {out}")
     if dim % heads:
         raise ValueError(f"{name}: dim {dim} is not divisible by heads {heads}; choose heads that divide dim")
     if not isinstance(dropout, Real) or not 0 <= dropout < 1:
@@ -45,7 +45,7 @@ def _causal_modes(name: str, causal: Sequence[int], order: int) -> tuple:
         if not _is_whole(c) or not -order <= c < order:
             raise ValueError(f"{name}: causal mode {c!r} is out of range for {order} modes; modes count from 0 to {order - 1}, or from "
                              f"-{order} to -1")
-    return tuple(sorted({int(c) % order for c in causal}))
+    return tuple(sorted({int(c) % int(order) for c in causal}))
 
 # %% ../nbs/05a_door.ipynb #486fc092
 def merged(
