@@ -52,8 +52,9 @@ def test_the_number_of_modes_has_no_default(kind):
     (dict(heads=0), "heads is 0, but must be a whole number of at least 1"),
     (dict(heads=-2), "heads is -2"), (dict(heads=2.0), "heads is 2.0"),
     (dict(heads=3), "choose heads that divide dim"), (dict(dim=0), "dim is 0"),
-    (dict(order=0), "order is 0"), (dict(order=True), "order is True"), (dict(order=np.bool_(True)), "order is np.True_"),
-    (dict(causal=0), r"causal is 0, .*time is causal=\(0,\)"), (dict(causal=True), r"causal is True, .*time is causal=\(0,\)"),
+    (dict(order=0), "order is 0"), (dict(order=True), "order is True"),
+    (dict(order=np.bool_(True)), "order is np.True_"), (dict(causal=0), r"causal is 0, .*time is causal=\(0,\)"),
+    (dict(causal=True), r"causal is True, .*time is causal=\(0,\)"),
     (dict(causal=(2,)), "causal mode 2 is out of range for 2 modes"),
     (dict(causal=None), r"causal is None, .*\(\) is none"), (dict(causal=(True,)), "causal mode True"),
     (dict(causal="0"), "causal is '0'"), (dict(causal=("a",)), "causal mode 'a'")])
@@ -65,13 +66,15 @@ def test_settings_are_checked_with_a_way_out(kind, setting, says):
 @weighing
 @pytest.mark.parametrize("dropout", [-0.1, 1.0, float("nan"), "0.1", None])
 def test_dropout_is_a_share(kind, dropout):
-    with pytest.raises(ValueError, match=rf"{kind.__name__}: dropout is {dropout!r}, but must be at least 0 and below 1"):
+    with pytest.raises(ValueError, match=f"{kind.__name__}: dropout is {dropout!r}, but must be at least 0 and below"):
         kind(DIM, HEADS, 2, dropout=dropout)
 
 
 @kinds
 def test_numbers_of_numpy_are_taken_like_those_of_python(kind):
-    of_numpy, of_python = kind(np.int64(DIM), np.int32(HEADS), np.int64(2), causal=(np.int64(-1),)), kind(DIM, HEADS, 2, causal=(1,))
+    more = dict(stride=1) if kind is MultiscaleAttention else {}
+    of_numpy = kind(np.int64(DIM), np.int32(HEADS), np.int64(2), causal=(np.int64(-1),), **more)
+    of_python = kind(DIM, HEADS, 2, causal=(1,), **more)
     of_numpy.load_state_dict(of_python.state_dict())
     x = tensor(3, 4, DIM, dtype=torch.float32)
     assert torch.equal(of_numpy(x), of_python(x)) and repr(of_numpy.causal) == "(1,)"
@@ -91,7 +94,7 @@ def test_repr_shows_the_settings_and_the_parts(kind):
     (lambda x: x.numpy(), "of type ndarray"), (lambda x: None, "of type NoneType"),
     (lambda x: x.to_sparse(), r"its layout is torch.sparse_coo; write x.to_dense\(\)"),
     (lambda x: x.long(), r"is torch.int64; write x.float\(\)"),
-    (lambda x: x.double(), r"x is torch.float64, and the weights are torch.float32; write x.float\(\), or call layer.double\(\)"),
+    (lambda x: x.double(), r"x is torch.float64, and the weights are torch.float32; write x.float\(\), or call layer"),
     (lambda x: x[..., 1:], r"x must be \(\*batch, n1, n2, 8\) with 2 modes and 8 features, but is \(2, 3, 4, 7\)"),
     (lambda x: x[0, 0], r"must be \(\*batch, n1, n2, 8\) with 2 modes and 8 features, but is \(4, 8\)")])
 def test_what_is_no_input_is_refused_with_a_way_out(kind, wrong, says):
@@ -104,10 +107,12 @@ def test_what_is_no_input_is_refused_with_a_way_out(kind, wrong, says):
 
 @kinds
 @pytest.mark.parametrize("wrong, says", [
-    (lambda m: m.float(), "mask must be bool, True where a position takes part, but is torch.float32.*write ~key_padding_mask"),
+    (lambda m: m.float(), "mask must be bool, True where a position takes part, but is torch.float32"),
+    (lambda m: m.float(), r"PyTorch's key_padding_mask is the inverse: write ~key_padding_mask"),
     (lambda m: m.byte(), "is torch.uint8"), (lambda m: m.tolist(), "is list"),
     (lambda m: m[:, :2], r"mode 0 of x has size 3, so mask must be \(\*batch, 3, 4\), but is \(2, 2, 4\)"),
-    (lambda m: m[0, 0], r"but is \(4,\)"), (lambda m: m.repeat(2, 1, 1), r"mask \(4, 3, 4\) does not broadcast to the batch \(2,\)")])
+    (lambda m: m[0, 0], r"but is \(4,\)"),
+    (lambda m: m.repeat(2, 1, 1), r"mask \(4, 3, 4\) does not broadcast to the batch \(2,\)")])
 def test_what_is_no_mask_is_refused_with_a_way_out(kind, wrong, says):
     layer, x = kind(DIM, HEADS, 2), tensor(2, 3, 4, DIM, dtype=torch.float32)
     with pytest.raises(ValueError, match=says):
@@ -131,7 +136,8 @@ def test_any_function_of_one_tensor_is_a_kernel(plain):
     "Also builtins, which have no signature to look at."
     phi = (lambda t: plain(t) + 1) if plain is F.elu else plain
     layer, x = FullAttention(DIM, HEADS, 2, weigh=KernelMap(phi)).double(), tensor(2, 3, 4, DIM)
-    q, k, v = (f(x).unflatten(-1, (HEADS, -1)).movedim(-2, 1).flatten(2, 3) for f in (layer.to_q, layer.to_k, layer.to_v))
+    q, k, v = (f(x).unflatten(-1, (HEADS, -1)).movedim(-2, 1).flatten(2, 3)
+               for f in (layer.to_q, layer.to_k, layer.to_v))
     features = [phi(t * (DIM // HEADS) ** -0.25) for t in (q, k)]
     assert_close(layer.dense_map(x), kernel_map(*features))
     mask = tensor(2, 3, 4) > 0
@@ -192,3 +198,13 @@ def test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel():
 def test_queries_that_take_no_part_get_the_bias_alone():
     layer, x, mask = FullAttention(DIM, HEADS, 2).double(), tensor(2, 3, 4, DIM), tensor(2, 3, 4) > 0
     assert torch.equal(layer(x, mask)[~mask], layer.to_out.bias.expand(DIM).repeat((~mask).sum(), 1))
+
+
+@pytest.mark.parametrize("weigh", [lambda *given: softmax_map(*given), lambda q, k, seen: (q.exp(), k.mT.exp())],
+                         ids=["map", "pair"])
+def test_maps_that_are_formed_keep_their_precision_under_autocast(weigh):
+    q, k, v = (tensor(2, 1, 6, 6, seed=s, dtype=torch.float32) for s in range(3))
+    with torch.autocast("cpu", torch.bfloat16):
+        found = attend(weigh, q, k, v, Seen((6,)))
+    assert found.dtype == torch.float32
+    assert_close(found, attend(weigh, q, k, v, Seen((6,))))
