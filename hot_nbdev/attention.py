@@ -145,15 +145,15 @@ class Attention(nn.Module):
     ) -> Tensor:                             # like x
         "Attend: each position of x to the positions of x, or of the context."
         given = self.door(x, mask, context, context_mask)
-        y = merge(self.mix(lambda: split(self.to_v(given[2]), self.heads), *given))     # no name holds values: their memory is free in time
-        return self.to_out(y).reshape(x.shape)
+        values = lambda: split(self.to_v(given[2]), self.heads)     # made where they are needed: `mix` lets go of them in time
+        return self.to_out(merge(self.mix(values, *given))).reshape(x.shape)
 
-    def maps(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, context_mask: Tensor | None = None) -> list:
+    def maps(self, x: Tensor, mask=None, context=None, context_mask=None) -> list:
         "The maps that `forward` applies, each (*batch, heads, …): here the joint map alone."
         found = self.find_maps(*self.door(x, mask, context, context_mask))
         return [S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous() for S in found]
 
-    def dense_map(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
+    def dense_map(self, x: Tensor, mask=None, context=None, context_mask=None) -> Tensor:
         "The joint map, (*batch, heads, n, n'): what `mix` does to unit vectors. For small inputs."
         S = self.joint(*self.door(x, mask, context, context_mask))
         return S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous()
@@ -164,9 +164,9 @@ class Attention(nn.Module):
     def find_maps(self, *given) -> list:
         return [self.joint(*given)]
 
-    def door(self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> tuple:
+    def door(self, *given) -> tuple:
         "x, its mask, the context and its mask: checked, batch axes merged, padding zero."
-        return enter(self, x, mask, context, context_mask)
+        return enter(self, *given)
 
     def check_grids(self, sizes: Sequence[int], others: Sequence[int], same: Sequence[int] = (), why: str = "") -> None:
         "Raise unless x and the context have the same sizes along the causal modes, and along those in `same`."
