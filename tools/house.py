@@ -25,9 +25,9 @@ ROOMS = [room for floor in """
     patches ragged windows groups axial transformer model_config models streaming sharding sharding_cost hub cost
     ndlinear replacing adapters adapter_files peft_method
     files series volumes scenes data
-    parts tasks devices results explaining paired runs training
+    parts tasks devices results paired runs training
     linear convolution fields moved maps plot
-    predict jobs motion tables commands profiling
+    predict jobs motion tables commands
     """.strip().splitlines() for room in floor.split()]
 OPEN = ["__init__", "_modidx"]      # the front door, and nbdev's index: no rooms
 MOST = 449
