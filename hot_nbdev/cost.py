@@ -127,10 +127,10 @@ def cost(
     context: Sequence[int] | None = None,   # sizes (m1, …, mk) of what keys and values come from, where it is not x
 ) -> Work:
     "Work of one call without gradient, counted on the device 'meta': nothing is computed, and attention stores its map."
-    dim, k = getattr(layer, "dim", None), getattr(layer, "order", None)
-    if dim is None or k is None or len(sizes) != k:
+    dim, k = (getattr(layer, name, None) for name in ("dim", "order"))
+    if not isinstance(sizes, Sequence) or dim is None or len(sizes) != k:
         raise ValueError(f"cost: needs an attention layer and a size for each of its modes, but got {type(layer).__name__} with order {k} "
-                         f"and sizes {tuple(sizes)}; of other modules write count(module, x)")
+                         f"and sizes {sizes}; of other modules write count(module, x)")
     packed = any(hasattr(m, "_packed_params") for m in layer.modules())
     device, weights = "cpu" if packed else "meta", [*layer.named_parameters(), *layer.named_buffers()]
     new = dict(device=device, dtype=next((t.dtype for _, t in weights if t.is_floating_point()), torch.float32))

@@ -21,7 +21,7 @@ from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev import ndlinear
-from hot_nbdev.cost import peak_memory
+from hot_nbdev.cost import count
 from hot_nbdev.ndlinear import (
     PLANS,
     NdLinear,
@@ -189,7 +189,7 @@ def test_cost_says_what_is_counted_and_measured(data):
         layer(x)
     assert counter.get_total_flops() == said.flops
     with torch.no_grad():
-        seen = peak_memory(layer, x)
+        seen = count(layer, x)
     assert said.peak <= seen.peak + x.numel() * x.element_size() <= 2 * said.peak
     assert said.bytes <= seen.moved
 
