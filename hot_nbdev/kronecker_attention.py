@@ -8,13 +8,14 @@ __all__ = ['marginals', 'prefix_sums', 'pool', 'along', 'jointly', 'steps_of', '
 
 # %% ../nbs/08_kronecker_attention.ipynb #6b69ef03
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, combinations
 from math import prod
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from .tensor import contraction_sequence
-from .tensor import mode_product
+from .tensor import mode_dot
 from .attention import Attention, as_module, formed, full_precision, scaled_linear, softmax_map, wide
 
 # %% ../nbs/08_kronecker_attention.ipynb #5533f9e4
@@ -72,7 +73,7 @@ def along(
     "Multiply a mode of the values by a map, which may depend on the query's place in the other causal modes."
     others = [c for c in causal if c != mode]
     axes, front = [2 + c for c in others], list(range(2, 2 + len(others)))
-    y = mode_product(v.movedim(axes, front), A.to(v.dtype), mode - sum(c < mode for c in others), batch=2 + len(others))
+    y = mode_dot(v.movedim(axes, front), A.to(v.dtype), mode - sum(c < mode for c in others), batch=2 + len(others))
     return y.movedim(front, axes)
 
 # %% ../nbs/08_kronecker_attention.ipynb #00ef7679
@@ -126,29 +127,30 @@ def product(
     maps: Sequence,               # for each mode (B, heads, *n_c of the other causal modes, n_m, n'_m), or a pair (L, R) for L @ R
     v: Tensor,                    # values, (B, heads, n'1, …, n'k, f)
     causal: Sequence[int] = (),   # causal modes, ascending: their maps come first, since the others know the query's time
+    multiply: Callable = along,   # (A, v, mode, causal) -> v: the mode product
 ) -> Tensor:                      # (B, heads, n1, …, nk, f)
     "The Kronecker product of the maps times the values."
-    if not causal and not torch.is_grad_enabled() and all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps):
+    if multiply is along and not causal and not torch.is_grad_enabled() and all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps):
         shape, v = v.shape, v.movedim(-1, 2).contiguous()               # (B, heads, f, n1, …, nk): one copy serves all modes
         for S in reversed(maps):                                        # each brings its mode to the front
             v = S.to(v.dtype) @ v.view(*shape[:2], prod(shape[2:]) // max(S.shape[-1], 1), S.shape[-1]).mT
         return v.view(shape)
     if causal:
         own = [formed(maps[c]) for c in causal]
-        v = along(own[0], v, causal[0], causal) if len(causal) == 1 else jointly(own, v, causal)
+        v = multiply(own[0], v, causal[0], causal) if len(causal) == 1 else jointly(own, v, causal)
     free = [m for m in range(len(maps)) if m not in causal]
     for m, A in steps_of(maps, free, prod(v.shape[2:])):
-        v = along(formed(A), v, m, causal)
+        v = multiply(formed(A), v, m, causal)
     return v
 
 # %% ../nbs/08_kronecker_attention.ipynb #d4b9dfb4
-def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = ()) -> Tensor:      # as `product`
+def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along) -> Tensor:      # as `product`
     "The Kronecker sum of the maps, over their number, times the values."
     total = None
     for m in range(len(maps)):
         y, (*first, (_, last)) = v, steps_of(maps, [m], prod(v.shape[2:]))
         for A in (*(formed(A) for _, A in first), formed(last) / len(maps)):
-            y = along(A, y, m, causal)
+            y = multiply(A, y, m, causal)
         total = y if total is None else total.add_(y)
     return total
 
@@ -243,10 +245,16 @@ class KroneckerAttention(Attention):
         S = (S[0].masked_fill(~asking, 0.0), S[1]) if isinstance(S, tuple) else S.masked_fill(~asking, 0.0)
         return floored(S, seen, floor_share(k.dtype, self.order))
 
+    def pooled(self, x: Tensor, mask: Tensor | None) -> tuple:
+        "What `pool` gives; a layer on several devices sums over them."
+        return pool(x, mask, self.causal)
+
+    along = staticmethod(along)         # the mode product, which a layer on several devices replaces
+
     def mode_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
         "For each mode its map, or a pair."
-        own = pool(x, mask, self.causal)
-        other = own if c is x else pool(c, taking, self.causal)
+        own = self.pooled(x, mask)
+        other = own if c is x else self.pooled(c, taking)
         q, k = self.vectors(self.to_q, self.norm_q, *own), self.vectors(self.to_k, self.norm_k, *other)
         some = [[None] * self.order if mask is None else [n.unsqueeze(1) > 0 for n in counts] for _, counts in (own, other)]
         return [self.compare(m, *each) for m, each in enumerate(zip(q, k, *some))]
@@ -260,8 +268,8 @@ class KroneckerAttention(Attention):
         if self.training and self.dropout:
             used = [F.dropout(formed(S), self.dropout) for S in maps]
         if mask is None:
-            return self.combine(used, values(), self.causal)
-        return masked(self.combine, used, values(), mask, taking, self.causal, maps)
+            return self.combine(used, values(), self.causal, self.along)
+        return masked(partial(self.combine, multiply=self.along), used, values(), mask, taking, self.causal, maps)
 
     def find_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
         return [formed(S) for S in self.mode_maps(x, mask, c, taking)]
