@@ -36,7 +36,7 @@ class Absent(Exception):
     "Why a rival cannot run here."
 
 
-def einsum(maps: Sequence, v: Tensor, causal: Sequence[int] = ()) -> Tensor:
+def einsum(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along) -> Tensor:
     "A `combine` for Kronecker attention without causal modes: one `torch.einsum` for each mode."
     modes = "abcdefgijklm"[:len(maps)]
     for S, n in zip(maps, modes, strict=True):
@@ -44,10 +44,10 @@ def einsum(maps: Sequence, v: Tensor, causal: Sequence[int] = ()) -> Tensor:
     return v
 
 
-def in_place(maps: Sequence, v: Tensor, causal: Sequence[int] = ()) -> Tensor:
+def in_place(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along) -> Tensor:
     "A `combine` for Kronecker attention without causal modes: the modes are multiplied where they stand."
     for m, S in enumerate(maps):
-        v = along(S, v, m, ())
+        v = multiply(S, v, m, ())
     return v
 
 

@@ -64,9 +64,9 @@ def test_rivals_compute_what_they_say():
 
 
 def test_the_plan_that_is_named_is_the_plan_that_is_followed(monkeypatch):
-    "In place means that modes are multiplied by `along`, turned that they are not."
-    calls, along = [], kronecker_attention.along
-    monkeypatch.setattr(kronecker_attention, "along", lambda *a, **k: calls.append(1) or along(*a, **k))
+    "In place means that modes are multiplied by `mode_dot`, turned that they are not."
+    calls, once = [], kronecker_attention.mode_dot
+    monkeypatch.setattr(kronecker_attention, "mode_dot", lambda *a, **k: calls.append(1) or once(*a, **k))
     for options in ({}, {"combine": mean}, {"causal": (0,)}):
         for train, sizes in [(False, (5, 4)), (True, (5, 4)), (False, (40, 40)), (True, (40, 40))]:
             layer = KroneckerAttention(8, 2, 2, **options)
