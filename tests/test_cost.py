@@ -134,6 +134,7 @@ def test_a_fused_backward_pass_is_charged():
     layer, x = FullAttention(8, 2, 2), torch.zeros(1, 3, 4, 8)
     step = count(lambda x: layer(x).sum().backward(), x)
     assert step.multiply_adds == 4 * 12 * 64 + 2 * 144 * 8 + 5 * 12 * 64 + 5 * 144 * 8
+    assert step.exponentials == 2 * 144
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
