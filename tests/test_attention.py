@@ -8,6 +8,7 @@ from torch.testing import assert_close
 
 from hot_nbdev.attention import Allowed, FullAttention, as_features, attend, kernel_map, softmax_map
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
+from hot_nbdev.layer import AttentionLayer, Cost, check_sizes
 
 KINDS = [FullAttention, AxialAttention, DividedAttention, MultiscaleAttention, NoAttention]
 kinds = pytest.mark.parametrize("kind", KINDS)
@@ -151,3 +152,13 @@ def test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel():
     linear = FullAttention(DIM, HEADS, 2, causal=(0,), kernel=torch.exp).double()
     assert torch.equal(linear(broken)[:2], linear(x)[:2])
     assert torch.equal(softmax(torch.cat([x[:2], x[2:] * 1e30]))[:2], softmax(x)[:2])
+
+
+def test_costs_add_up_but_for_the_worst_moment():
+    total = Cost(projections=1, peak=7, moved=2) + Cost(maps=2, peak=3, moved=2)
+    assert (total.multiply_adds, total.peak, total.moved) == (3, 7, 4)
+    assert (total * 3).multiply_adds == 9 and isinstance(FullAttention(DIM, HEADS, 1), AttentionLayer)
+    with pytest.raises(ValueError, match=r"FullAttention: sizes is \(3,\) for 2 modes"):
+        FullAttention(DIM, HEADS, 2).cost((3,))
+    with pytest.raises(ValueError, match="give a positive size"):
+        check_sizes("here", (3, 0), 2)

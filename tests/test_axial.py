@@ -13,7 +13,7 @@ from hot_nbdev.axial import (
     into_batch,
     out_of_batch,
 )
-from hot_nbdev.cost import cost, count
+from hot_nbdev.cost import peak_memory
 from hot_nbdev.kernels import PositiveRandomFeatures
 
 
@@ -29,12 +29,12 @@ def test_one_group_of_all_modes_is_full_attention_to_the_last_bit(options):
     for arguments in [(x,), (x, mask)]:
         assert torch.equal(axial(*arguments), full(*arguments))
         assert torch.equal(axial.maps(*arguments)[0], full.maps(*arguments)[0])
-    assert cost(axial, (3, 2, 4)).multiply_adds == cost(full, (3, 2, 4)).multiply_adds
+    assert axial.cost((3, 2, 4)).multiply_adds == full.cost((3, 2, 4)).multiply_adds
 
 
 def largest(layer, *sizes):
     with torch.no_grad():
-        return count(layer, torch.randn(1, *sizes, DIM)).largest
+        return peak_memory(layer, torch.randn(1, *sizes, DIM)).largest
 
 
 @pytest.mark.parametrize("kernel", [torch.relu, PositiveRandomFeatures(DIM // HEADS, 4)])

@@ -8,7 +8,6 @@ from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
 
 from hot_nbdev.attention import kernel_map
-from hot_nbdev.cost import cost
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.mode_maps import apply_masked, floor_share, kernel_factors
 
@@ -239,7 +238,7 @@ def test_parameters_are_made_only_where_a_setting_is_on():
     warm = KroneckerAttention(DIM, HEADS, 3, qk_norm=False, temperature=True)
     assert set(warm.state_dict()) - plain == {"logit_scale"} and warm.logit_scale.shape == (3,)
     bare = KroneckerAttention(DIM, HEADS, 3, qk_norm=False)
-    assert cost(warm, (2, 2, 2)).parameters == cost(bare, (2, 2, 2)).parameters + 3
+    assert warm.cost((2, 2, 2)).parameters == bare.cost((2, 2, 2)).parameters + 3
 
 
 @pytest.mark.parametrize("options", [{}, dict(shared=False), dict(qk_norm=True), dict(bias=False)], ids=str)

@@ -1,6 +1,7 @@
 """Windows, biases and dropout of single modes, beyond what the contracts of layers.py hold all layers to."""
 import itertools
 import json
+import random
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 from hot_nbdev.axial import AxialAttention, DividedAttention
+from hot_nbdev.cost import count, peak_memory
 from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.mode_scores import ModeScores, alibi_slopes
@@ -203,6 +205,43 @@ def test_options_that_do_not_fit_are_refused_by_the_layer():
     for kind in (AxialAttention, DividedAttention):
         with pytest.raises(ValueError, match=rf"{kind.__name__}: by_mode has mode 1, but alone in .* only \(0,\)"):
             kind(DIM, HEADS, 3, [0, (1, 2)], by_mode={1: dict(window=1)})
+
+
+def any_layer(rng, kind):
+    "A layer with random options of its modes, and sizes for it."
+    k, heads, width = rng.randint(1, 3), rng.choice([1, 2, 4]), rng.choice([4, 8])
+    causal = tuple(m for m in range(k) if rng.random() < 0.3)
+    choices = [dict(window=2), dict(bias="alibi"), dict(bias="learned", reach=3, window=1, dilation=2),
+               dict(dropout=0.1)]
+    by_mode = {m: rng.choice(choices) for m in range(k) if rng.random() < 0.7}
+    kernel = rng.choice([None, None, ElementwiseFeatures(), PositiveRandomFeatures(width, rng.randint(1, 6))])
+    options = {}
+    if kind is KroneckerAttention:
+        options = dict(combine=rng.choice(["product", "sum"]), pool=rng.choice(["mean", "sum"]))
+    sizes = [rng.randint(2, {1: 40, 2: 20, 3: 9}[k]) for _ in range(k)]
+    return kind(heads * width, heads, k, causal=causal, kernel=kernel, by_mode=by_mode, **options), sizes
+
+
+@pytest.mark.parametrize("kind", [KroneckerAttention, AxialAttention])
+def test_the_cost_counts_what_is_computed(kind):
+    "Multiply-adds and parameters exactly; the peak within a factor of 2, bytes moved within 3."
+    rng = random.Random(3)
+    torch.manual_seed(0)
+    for masked in [False, True] * 40 if kind is KroneckerAttention else [False] * 80:
+        layer, sizes = any_layer(rng, kind)
+        layer, more = layer.eval(), (masked,) if kind is KroneckerAttention else ()
+        x, mask = torch.randn(1, *sizes, layer.dim), torch.ones(1, *sizes, dtype=torch.bool) if masked else None
+        with torch.no_grad():
+            work, memory = count(layer, x, mask), peak_memory(layer, x, mask)
+        cost = layer.cost(sizes, *more)
+        assert (cost.multiply_adds, cost.parameters) == (work.multiply_adds, work.parameters), (layer, sizes)
+        assert memory.peak / 2 <= cost.peak <= 2 * memory.peak, (layer, sizes, memory.peak, cost.peak)
+        assert memory.moved / 3 <= cost.moved <= 3 * memory.moved, (layer, sizes)
+
+
+def test_a_window_saves_no_products():
+    plain, near = (KroneckerAttention(DIM, HEADS, 2, by_mode=own).cost((30, 4)) for own in (None, {0: dict(window=1)}))
+    assert plain.multiply_adds == near.multiply_adds and plain.map_entries == near.map_entries
 
 
 @pytest.mark.parametrize("combine", ["product", "sum"])

@@ -6,9 +6,10 @@ import torch
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hot_nbdev.cost import cost, count
+from hot_nbdev.cost import peak_memory
 from hot_nbdev.kronecker import kron_apply
-from hot_nbdev.kronecker_attention import KroneckerAttention, product
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.mode_maps import apply_maps
 
 HEADS = 8
 SHAPES = [  # batch, sizes, dim: those of bench/attention.py
@@ -76,10 +77,10 @@ def test_large_copies_of_a_pass(sizes):
 def test_a_forward_pass_holds_no_more_than_two_projections(batch, sizes, dim):
     layer, x = KroneckerAttention(dim, HEADS, len(sizes)).to("meta"), torch.empty(batch, *sizes, dim, device="meta")
     with torch.no_grad():
-        found = count(layer, x)
+        found = peak_memory(layer, x)
     maps = batch * HEADS * sum(n * n for n in sizes)
     assert found.peak == 4 * (2 * x.numel() + maps)
-    assert cost(layer, sizes, batch).peak == found.peak
+    assert layer.cost(sizes).peak * batch == found.peak
 
 
 @pytest.mark.parametrize("sizes", [(1,), (5,), (1, 1), (3, 1, 4), (2, 3, 4, 5)])
@@ -92,8 +93,8 @@ def test_both_ways_give_the_same(batch, sizes, width):
     v = torch.randn(batch, *sizes, 2, width, dtype=torch.float64).movedim(-2, 1)        # as heads are cut
     kept = v.clone()
     with torch.no_grad():
-        free = product(maps, v)
-    assert_close(free, product(maps, v), rtol=0, atol=1e-12)
+        free = apply_maps(maps, v)
+    assert_close(free, apply_maps(maps, v), rtol=0, atol=1e-12)
     assert_close(free, kron_apply(maps, v) if v.numel() else kept, rtol=0, atol=1e-12)
     assert torch.equal(v, kept) and free.shape == v.shape
 
@@ -102,8 +103,8 @@ def test_values_with_zero_strides_and_half_precision():
     units = torch.eye(6, dtype=torch.float64).reshape(1, 1, 2, 3, 6).expand(2, 4, 2, 3, 6)
     maps = [torch.rand(2, 4, n, n, dtype=torch.float64) for n in (2, 3)]
     with torch.no_grad():
-        assert_close(product(maps, units), kron_apply(maps, units))
-        half = product(maps, units.to(torch.bfloat16))
+        assert_close(apply_maps(maps, units), kron_apply(maps, units))
+        half = apply_maps(maps, units.to(torch.bfloat16))
     assert half.dtype == torch.bfloat16
 
 
