@@ -75,7 +75,7 @@ def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = ()) -> Tensor:      
         total = y if total is None else total.add_(y)
     return total
 
-# %% ../nbs/08_kronecker_attention.ipynb #168840c3
+# %% ../nbs/08_kronecker_attention.ipynb #e400afde
 class PooledMaps(Attention):
     "The maps of all modes, from pooled queries and keys."
     def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
@@ -258,7 +258,7 @@ def jointly(
     y = joint.flatten(-c).flatten(2, 1 + c).to(v.dtype) @ t.flatten(2, 1 + c).flatten(3)
     return y.reshape(t.shape).movedim(front, axes)
 
-# %% ../nbs/08_kronecker_attention.ipynb #3f544c41
+# %% ../nbs/08_kronecker_attention.ipynb #814c7339
 #| code-fold: true
 #| code-summary: "Source of `slices_seen`, `zero_rows` and `both_masks`"
 def slices_seen(
@@ -316,7 +316,7 @@ def floored(
         return torch.cat([(1 - share) * S[0], given], -1), torch.cat([S[1], even], -2)
     return (1 - share) * S + given * even
 
-# %% ../nbs/08_kronecker_attention.ipynb #63f349fb
+# %% ../nbs/08_kronecker_attention.ipynb #676f9658
 #| code-fold: true
 #| code-summary: "Source of `check_norm` and `check_dtype`"
 def check_norm(layer: Attention, norm: nn.Module) -> nn.Module:
