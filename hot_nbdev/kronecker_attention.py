@@ -11,12 +11,13 @@ __all__ = ['marginals', 'along', 'product', 'mean', 'PooledMaps', 'KroneckerAtte
 from collections.abc import Callable, Sequence
 from itertools import chain, combinations
 from math import prod
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from .tensor import contraction_sequence
-from .tensor import mode_product
+
 from .attention import Attention, as_module, formed, full_precision, scaled_linear, softmax_map, wide
+from .tensor import contraction_sequence, mode_product
 
 # %% ../nbs/08_kronecker_attention.ipynb #5533f9e4
 def marginals(

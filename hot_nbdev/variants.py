@@ -6,10 +6,12 @@
 __all__ = ['cut', 'join', 'combined', 'Pooled', 'LateBias', 'OwnMatrices', 'Centred', 'Tempered', 'hot1', 'hot2', 'hot2_text']
 
 # %% ../nbs/08a_variants.ipynb #8a77381c
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
+
 from .attention import scaled_linear, wide
 from .kronecker_attention import KroneckerAttention, product
 

@@ -7,12 +7,12 @@ import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
-CHAPTERS = sorted(NBS.glob("[0-9][0-9]_*.ipynb"))
+CHAPTERS = sorted(NBS.glob("[0-9][0-9]*_*.ipynb"))      # 11a_patches is a sibling of 11_transformer
 # pages that export and test without being chapters, in the order of the sidebar
 REFERENCE = [NBS / f"{name}.ipynb" for name in """
     choosing notation verdicts promises fast api storage config book checks drawing shapes tensor_library
-    kronecker_library factorization_library stream_state layer attention_library stochastic_library pooling
-    mode_scores mode_maps kronecker_attention_library kernels_library positions_library registry patches ragged
+    kronecker_library factorization_library stream_state layer attention_library stochastic_library
+    mode_scores kernels_library positions_library registry patches ragged
     windows groups axial transformer_library model_config models streaming_library sharding_library
     sharding_cost hub cost_library ndlinear_library replacing adapters_library adapter_files peft_method files
     series volume_files scene_files data_library parts tasks devices results explaining paired runs

@@ -82,9 +82,9 @@ def page_of(notebook: str) -> str:
 
 
 def chapter_of(notebook: str) -> str:
-    "Number of the chapter as text, empty where the file name begins with none."
-    match = re.match(r"(\d+)[a-zA-Z]?_", notebook)
-    return str(int(match[1])) if match else ""
+    "Number of the chapter as text, 11a for a sibling; empty where the file name begins with none."
+    match = re.match(r"0*(\d+[a-zA-Z]?)_", notebook)
+    return match[1] if match else ""
 
 
 def repository_url(quarto: Path) -> str:

@@ -20,7 +20,7 @@ PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
 ROOMS = [room for floor in """
     storage config book checks drawing shapes
     tensor kronecker factorization
-    streams layer attention stochastic pooling mode_scores mode_maps kronecker_attention kernels positions registry
+    streams layer attention stochastic mode_scores kronecker_attention variants kernels positions registry
     patches ragged windows groups axial transformer model_config models streaming sharding sharding_cost hub cost
     ndlinear replacing adapters adapter_files peft_method
     files series volumes scenes data
