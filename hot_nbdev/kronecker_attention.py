@@ -9,7 +9,7 @@ __all__ = ['marginals', 'along', 'product', 'mean', 'PooledMaps', 'KroneckerAtte
 
 # %% ../nbs/08_kronecker_attention.ipynb #6b69ef03
 from collections.abc import Callable, Sequence
-from itertools import chain, combinations
+from itertools import combinations
 from math import prod
 
 import torch
@@ -85,7 +85,8 @@ class PooledMaps(Attention):
 
     def vectors(self, project: nn.Module, norm: nn.Module, means: Sequence[Tensor], counts: Sequence, start=0) -> list:
         "Queries, or keys, of each mode, (B, heads, *n_c, n_m, d)."
-        t = norm(self.rows(project, means, counts).unflatten(-1, (self.heads, -1)))
+        t = self.rows(project, means, counts).unflatten(-1, (self.heads, -1))
+        t = norm(t.to(next(norm.parameters(), t).dtype))                # a part may have made them wide
         each = wide(t).transpose(1, 2).contiguous().split([prod(s.shape[1:-1]) for s in means], 2)
         return [self.turn(t.unflatten(2, s.shape[1:-1]), (m,), start) for m, (t, s) in enumerate(zip(each, means))]
 
@@ -123,9 +124,11 @@ class KroneckerAttention(PooledMaps):
         norm: Callable = nn.LayerNorm,     # of pooled queries and keys, per head: a maker of modules; nn.Identity is none
         gain: float = 4.0,                 # of the initial matrices of queries and keys
         dropout: float = 0.0,              # share of map entries that training drops
-        bias: bool = True, **new,          # biases in the projections? device, dtype
+        bias: bool = True,                 # biases in the projections?
+        device=None, dtype=None,           # of the weights
     ):
         super().__init__(dim, heads, order, causal, dropout)
+        new = dict(device=device, dtype=dtype)
         self.combine, self.weigh = combine, nn.ModuleList(map(as_module, weigh)) if isinstance(weigh, Sequence) else weigh
         self.norm_q, self.norm_k = (check_norm(self, norm(dim // heads, **new)) for _ in range(2))
         self.to_q, self.to_k = (scaled_linear(dim, dim, gain=gain, bias=bias, **new) for _ in range(2))
@@ -138,9 +141,8 @@ class KroneckerAttention(PooledMaps):
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
         "Values() (B, heads, m1, …, mk, f) of the context to (B, heads, n1, …, nk, f)."
         mask, taking = both_masks(x, mask, c, taking)
-        maps = used = self.mode_maps(x, mask, c, taking)
-        if self.training and self.dropout:
-            used = [F.dropout(formed(S), self.dropout) for S in maps]
+        maps = self.mode_maps(x, mask, c, taking)
+        used = [F.dropout(formed(S), self.dropout) for S in maps] if self.training and self.dropout else maps
         if mask is None:
             return self.combine(used, values(), self.causal)
         return masked(self.combine, used, values(), mask, taking, self.causal, maps)
@@ -149,6 +151,9 @@ class KroneckerAttention(PooledMaps):
         if self.combine is mean and self.order > 1:
             same, why = range(self.order), "the mean moves along one mode and stays in place along the others"
         super().check_grids(sizes, others, same, why)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, combine={getattr(self.combine, '__name__', self.combine)}, dropout={self.dropout}"
 
 # %% ../nbs/08_kronecker_attention.ipynb #58e3d20f
 def masked(
@@ -184,7 +189,7 @@ def prefix_sums(
         t, others = sums.get(m, past), [c + 1 for c in causal if c + 1 != m]
         for c in others:
             t = t.cumsum(c, dtype=more)
-        found.append(wide(t.movedim(m, -2).reshape(len(x), *(x.shape[c] for c in others), x.shape[m], x.shape[-1])))
+        found.append(wide(t.movedim(m, -2).reshape(x.shape[0], *(x.shape[c] for c in others), x.shape[m], x.shape[-1])))
     return found
 
 # %% ../nbs/08_kronecker_attention.ipynb #1dce47af
@@ -197,7 +202,7 @@ def pool(
     sizes = x.shape[1:-1]
     if mask is None and not causal:
         means = marginals(x, [*range(1, x.ndim - 1)], torch.mean)
-        return [t.reshape(len(x), n, x.shape[-1]).to(x.dtype) for t, n in zip(means, sizes)], [prod(sizes) // max(n, 1) for n in sizes]
+        return [t.reshape(x.shape[0], n, x.shape[-1]).to(x.dtype) for t, n in zip(means, sizes)], [prod(sizes) // max(n, 1) for n in sizes]
     ones = x.new_ones(1, *sizes, 1) if mask is None else mask[..., None].to(x.dtype)
     sums, counts = prefix_sums(x, causal), prefix_sums(wide(ones), causal)
     return [(s / n.clamp(min=1)).to(x.dtype) for s, n in zip(sums, counts)], counts
@@ -212,9 +217,11 @@ def steps_of(
 ) -> list:                   # (mode, matrix or pair to be formed), first to last
     "The cheapest way to apply maps: which pairs are formed, and the order of the steps."
     pairs = [m for m in modes if isinstance(maps[m], tuple)]
-    choices = chain.from_iterable(combinations(pairs, r) for r in range(len(pairs) + 1))
-    plans = [_plan([part for m in modes for part in _parts(m, maps[m], m in chosen)], entries) for chosen in choices]
-    return min(plans, key=lambda plan: plan[0])[1]
+    best = None
+    for chosen in [each for r in range(len(pairs) + 1) for each in combinations(pairs, r)]:
+        plan = _plan([part for m in modes for part in _parts(m, maps[m], m in chosen)], entries)
+        best = plan if best is None or plan[0] < best[0] else best      # torch.compile follows this, and not `min` with a key
+    return best[1]
 
 # %% ../nbs/08_kronecker_attention.ipynb #a0321d4e
 #| code-fold: true

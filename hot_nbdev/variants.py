@@ -8,6 +8,7 @@ __all__ = ['cut', 'join', 'combined', 'Pooled', 'LateBias', 'OwnMatrices', 'Cent
 # %% ../nbs/08a_variants.ipynb #8a77381c
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ def cut(
     means: Sequence[Tensor],    # for each mode (B, *n_c, n_m, dim), whose sizes count
 ) -> list:                      # for each mode (B, *n_c, n_m, dim)
     "Joined rows, apart again."
-    return [t.unflatten(1, s.shape[1:-1]) for t, s in zip(rows.split([s[0, ..., 0].numel() for s in means], 1), means)]
+    return [t.unflatten(1, s.shape[1:-1]) for t, s in zip(rows.split([prod(s.shape[1:-1]) for s in means], 1), means)]
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
@@ -53,6 +54,9 @@ class Pooled:
         super().__init__(*args, **options)
         self.power = power
 
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, power={self.power}"
+
     def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
         "The rows of the next part, times the factor of each slice."
         found = cut(super().rows(project, means, counts), means)
@@ -72,7 +76,7 @@ class OwnMatrices:
     "Each mode has its own matrices for queries and keys (HOT v2)."
     def __init__(self, dim: int, heads: int = 8, order: int | None = None, *, gain: float = 4.0, bias: bool = True, **options):
         super().__init__(dim, heads, order, gain=gain, bias=bias, **options)
-        new = {k: options[k] for k in ("device", "dtype") if k in options}
+        new = {name: options.get(name) for name in ("device", "dtype")}
         self.to_q, self.to_k = (nn.ModuleList(scaled_linear(dim, dim, gain=gain, bias=bias, **new) for _ in range(order)) for _ in range(2))
 
     def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
