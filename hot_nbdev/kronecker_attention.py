@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['marginals', 'along', 'product', 'mean', 'PooledMaps', 'KroneckerAttention', 'masked', 'prefix_sums', 'pool',
-           'steps_of', 'jointly', 'slices_seen', 'zero_rows', 'both_masks', 'floor_share', 'floored', 'check_norm',
-           'check_dtype']
+           'steps_of', 'jointly', 'slices_seen', 'zero_rows', 'both_masks', 'floor_share', 'floored', 'check_norm']
 
 # %% ../nbs/08_kronecker_attention.ipynb #6b69ef03
 from collections.abc import Callable, Sequence
@@ -133,10 +132,6 @@ class KroneckerAttention(PooledMaps):
         self.norm_q, self.norm_k = (check_norm(self, norm(dim // heads, **new)) for _ in range(2))
         self.to_q, self.to_k = (scaled_linear(dim, dim, gain=gain, bias=bias, **new) for _ in range(2))
         self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(2))
-
-    def door(self, x: Tensor, *more) -> tuple:
-        check_dtype(self, x)
-        return super().door(x, *more)
 
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
         "Values() (B, heads, m1, …, mk, f) of the context to (B, heads, n1, …, nk, f)."
@@ -326,7 +321,7 @@ def floored(
 
 # %% ../nbs/08_kronecker_attention.ipynb #676f9658
 #| code-fold: true
-#| code-summary: "Source of `check_norm` and `check_dtype`"
+#| code-summary: "Source of `check_norm`"
 def check_norm(layer: Attention, norm: nn.Module) -> nn.Module:
     "The norm of queries or keys, unless it leaves nothing of a head."
     if layer.dim == layer.heads and isinstance(norm, nn.LayerNorm):
@@ -334,10 +329,3 @@ def check_norm(layer: Attention, norm: nn.Module) -> nn.Module:
                          "nothing of one; use fewer heads, or norm=nn.Identity")
     return norm
 
-
-def check_dtype(layer: Attention, x: Tensor) -> None:
-    "Raise if numbers are float64 and weights are not."
-    own = getattr(layer.to_v, "weight", x).dtype
-    if isinstance(x, Tensor) and x.dtype == torch.float64 != own and own.is_floating_point:
-        raise ValueError(f"{type(layer).__name__}: x is float64, as NumPy makes it, and the weights are {str(own).removeprefix('torch.')}; "
-                         "write x.float(), or layer.double()")
