@@ -67,11 +67,12 @@ def product(
 # %% ../nbs/08_kronecker_attention.ipynb #d4b9dfb4
 def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = ()) -> Tensor:      # as `product`
     "The Kronecker sum of the maps, over their number, times the values."
+    shares = [(S[0] / len(maps), S[1]) if isinstance(S, tuple) else S / len(maps) for S in maps]
     total = None
     for m in range(len(maps)):
-        y, (*first, (_, last)) = v, steps_of(maps, [m], prod(v.shape[2:]))
-        for A in (*(formed(A) for _, A in first), formed(last) / len(maps)):
-            y = along(A, y, m, causal)
+        y = v
+        for _, A in steps_of(shares, [m], prod(v.shape[2:])):
+            y = along(formed(A), y, m, causal)
         total = y if total is None else total.add_(y)
     return total
 

@@ -289,7 +289,7 @@ def test_an_unknown_keyword_is_told_with_the_name_of_the_layer(kind):
 
 
 def test_a_norm_of_one_feature_is_refused():
-    with pytest.raises(ValueError, match="KroneckerAttention: a head has one feature.*fewer heads, or norm=nn.Identity"):
+    with pytest.raises(ValueError, match="KroneckerAttention: a head has one feature.*fewer heads, or norm=nn"):
         KroneckerAttention(4, 4, 2)
     with pytest.raises(ValueError, match="OwnMatricesKroneckerAttention: a head has one feature"):
         hot2(4, 4, 2)
