@@ -29,7 +29,7 @@ from rates import choose
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.results import append_row, code_of, library_commit, processor, read_rows
+from hot_nbdev.results import append_row, library_commit, processor, read_rows
 
 n, VALID, TEST, BATCH, EPOCHS, STEPS, RATE_SEED = 32, 2000, 4000, 256, 40, 1600, 99
 STUDIES = ["dial", "piece", "samples"]
@@ -42,7 +42,7 @@ hadamard = torch.tensor([[(-1.0) ** bin(p & q).count("1") for q in range(n)] for
 MODELS = ("nd 16x16", "nd 32x32", "dense 256", "dense 2")
 KEY = ["study", "separable", "entangled", "alpha", "model", "samples", "seed", "rate"]
 HEAD = [*KEY, "epochs", "best_epoch", "test_mse", "valid_mse", "train_mse", "target_variance", "parameters",
-        "cpu_seconds", "batch", "hardware", "torch", "processor", "threads", "commit", "code", "modules"]
+        "cpu_seconds", "batch", "hardware", "torch", "processor", "threads", "commit"]
 
 
 def row_variance(fourth, n=n):
@@ -139,8 +139,7 @@ def run(study, separable, entangled, alpha, model, samples, seed, rate, quick=Fa
             f"{test[1].var().item():.4f}", sum(p.numel() for p in net.parameters()),
             f"{time.process_time() - start:.1f}", BATCH,
             f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads",
-            torch.__version__.split("+")[0], processor(), torch.get_num_threads(), library_commit(),
-            *code_of(NdLinear).values()]
+            torch.__version__.split("+")[0], processor(), torch.get_num_threads(), library_commit()]
 
 
 def plans(study):

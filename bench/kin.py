@@ -31,9 +31,7 @@ from systems import training
 from torch import nn
 
 from hot_nbdev.cost import count
-from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.results import append_row, bare_code, code_of, library_commit, processor, read_rows
-from hot_nbdev.tensor import multi_mode_dot
+from hot_nbdev.results import append_row, library_commit, processor, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS, RATE_SEEDS, BATCH, CAP = range(10), (97, 98, 99), 64, 200
@@ -42,7 +40,7 @@ NAMES = {"dense", "low_rank", "kron_terms", "tensor_train", "monarch", "separabl
 KEY = ["study", "layer", "setting", "budget", "seed", "rate"]
 HEAD = [*KEY, "parameters", "network", "multiply_adds", "val", "train", "test", "test_classes", "epochs", "best_epoch",
         "steps", "stopped", "cpu_seconds", "samples", "settings", "data_sha", "processor", "threads", "python", "torch",
-        "commit", "code", "modules", "script"]
+        "commit"]
 SETTINGS = (f"batch={BATCH} cap={CAP} decay={training.DECAY} clip={training.CLIP} warm={training.WARM} "
             f"patience={training.PATIENCE} drops={training.DROPS} factor={training.FACTOR}")
 LARGER = [("Kronecker sum", "large"), ("tensor train", "large"), ("dense", "dense")]     # they contain NdLinear (small)
@@ -62,18 +60,10 @@ def chapter():
     return {name: space[name] for name in NAMES}
 
 
-def script():
-    "12 digits of the sha256 of this script, the loop, the search and the chapter's definitions, without comments."
-    forms = "\n".join(line for line in definitions().split("\n") if not line.startswith(("import ", "from ")))
-    files = [Path(__file__), Path(__file__).with_name("rates.py"), Path(training.__file__)]
-    return hashlib.sha256("\0".join(map(bare_code, [forms, *(f.read_text() for f in files)])).encode()).hexdigest()[:12]
-
-
 def about():
-    "Columns that say where a run was made, and by what."
+    "Columns that say where a run was made, and at which commit."
     return {"settings": SETTINGS, "processor": processor(), "threads": torch.get_num_threads(),
-            "python": platform.python_version(), "torch": torch.__version__.split("+")[0], "commit": library_commit(),
-            **code_of(NdLinear, multi_mode_dot), "script": script()}
+            "python": platform.python_version(), "torch": torch.__version__.split("+")[0], "commit": library_commit()}
 
 
 class Middle(nn.Module):

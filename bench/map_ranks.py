@@ -28,7 +28,7 @@ from hot_nbdev.kronecker import kron
 from hot_nbdev.maps import map_rows
 from hot_nbdev.model_config import ForecasterConfig
 from hot_nbdev.models import HOTForecaster
-from hot_nbdev.results import code_of, library_commit
+from hot_nbdev.results import library_commit
 from hot_nbdev.runs import Checkpoints
 from hot_nbdev.tasks import Forecasting
 from hot_nbdev.training import TrainConfig, fit
@@ -115,7 +115,7 @@ def main():
     args = parser.parse_args()
     torch.set_num_threads(1)
     data, rows = forecast_data("exchange_rate", LOOKBACK, 96, download=False), []
-    about = {"commit": library_commit(), **code_of(HOTForecaster, Forecasting, TrainConfig, fit, map_rows)}
+    about = {"commit": library_commit()}
     for kind in KINDS:
         print(kind, file=sys.stderr)
         found, means = run(kind, data, 1 if args.quick else 3)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from hot_nbdev.results import append_row, code_of, library_commit, read_rows
+from hot_nbdev.results import append_row, library_commit, read_rows
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "results" / "modes.csv"
@@ -57,7 +57,7 @@ def main():
             updates, error = waited(own, model, n, seed, rate)
             line = dict(zip(KEY, key, strict=True))
             line |= {"updates": updates, "error": round(error, 4), "torch": torch.__version__,
-                     "commit": library_commit(), **code_of(own["start"](model)[0])}
+                     "commit": library_commit()}
             append_row(OUT, line)
             done[key] = {k: str(v) for k, v in line.items()}
             print(line, file=sys.stderr, flush=True)

@@ -12,7 +12,6 @@ row is not made again. Data that are not on this machine are named and left out.
 adapted are trained as their own rows say, and kept in the folder --keep.
 """
 import argparse
-import hashlib
 import os
 import platform
 import sys
@@ -27,21 +26,13 @@ from systems.sources import Absent
 from systems.training import Run, for_steps, steps_for, until_it_turns, validate
 from systems.verdicts import summary
 
-import hot_nbdev.ndlinear
 from hot_nbdev.results import append_row, library_commit, processor, read_rows
 
 HERE = Path(__file__).resolve().parent
 SEEDS, RATE_SEED = range(5), 99
 KEY = ["study", "system", "data", "data_sha", "model", "seed", "rate"]
 HEAD = [*KEY, "parameters", "metric", "validation", "test", "also", "also_test", "epochs", "best_epoch", "cap", "steps",
-        "stopped", "cpu_seconds", "processor", "threads", "python", "torch", "scikit_learn", "commit", "code"]
-
-
-def code_hash():
-    "sha256 of this script, its parts and the library's layer, 12 digits."
-    parts = [HERE / "paired.py", HERE / "rates.py", *sorted((HERE / "systems").glob("*.py"))]
-    files = [Path(__file__), *parts, Path(hot_nbdev.ndlinear.__file__)]
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
+        "stopped", "cpu_seconds", "processor", "threads", "python", "torch", "scikit_learn", "commit"]
 
 
 def about():
@@ -49,7 +40,7 @@ def about():
     import sklearn
     return {"processor": processor(), "threads": torch.get_num_threads(), "python": platform.python_version(),
             "torch": torch.__version__.split("+")[0], "scikit_learn": sklearn.__version__,
-            "commit": library_commit(), "code": code_hash()}
+            "commit": library_commit()}
 
 
 class Bench:
@@ -117,7 +108,7 @@ class Bench:
         first = SYSTEMS[first]
         task = first.task(its_data, seed)
         rate = self.rate(first, its_data, model, task.data_sha)
-        name = "-".join(map(str, [first.name, its_data, model, seed, rate, task.data_sha, self.about["code"]]))
+        name = "-".join(map(str, [first.name, its_data, model, seed, rate, task.data_sha, self.about["commit"]]))
         path = self.keep / f"{name}.safetensors"
         torch.manual_seed(seed)
         net = task.make[model]()

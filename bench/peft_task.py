@@ -26,14 +26,14 @@ from rates import choose
 from sklearn.datasets import load_digits
 from systems.training import Task, for_steps
 
-import hot_nbdev.peft_method
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.results import append_row, library_commit, processor, read_rows
 
-sys.modules.setdefault("torchvision", None)     # transformers, which PEFT imports, looks for it; it is not needed
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "examples"))       # the method; it also hides a torchvision that PEFT cannot use
+import peft_method  # noqa: E402
+
 SEEDS, RATE_SEED, STEPS, BASE_STEPS, BASE_RATE, BATCH = range(5), 99, 200, 600, 3e-3, 64
 SHIFTS = {"turned": lambda x: x.rot90(1, (1, 2))}
 LOKR = {1: dict(r=4), 2: dict(r=4, decompose_factor=2), 4: dict(r=8, decompose_factor=2)}
@@ -41,19 +41,17 @@ MODELS = [f"{kind}-{n}" for n in LOKR for kind in ("lora", "ndlora", "lokr")] + 
 PAIRS = [(f"ndlora-{n}", f"{kind}-{n}") for n in LOKR for kind in ("lora", "lokr")]
 WHERE = r".*blocks\..*\.(to_q|to_k|to_v|to_out|up|down)"
 KEY = ["study", "task", "data_sha", "model", "seed", "rate"]
-ABOUT = ["processor", "threads", "python", "torch", "peft", "scikit_learn", "commit", "code"]
+ABOUT = ["processor", "threads", "python", "torch", "peft", "scikit_learn", "commit"]
 HEAD = [*KEY, "parameters", "base", "metric", "validation", "test", "also", "also_test", "reload_gap", "merge_gap",
         "file_bytes", "best_check", "steps", "stopped", "cpu_seconds", *ABOUT]
 
 
 def about():
-    "Columns that say where a run was made; code is 12 digits of the sha256 of this script, its parts and the method."
+    "Columns that say where a run was made."
     import peft
     import sklearn
-    files = [Path(__file__), HERE / "rates.py", HERE / "systems" / "training.py", Path(hot_nbdev.peft_method.__file__)]
-    code = hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
     versions = [platform.python_version(), torch.__version__.split("+")[0], peft.__version__, sklearn.__version__]
-    return dict(zip(ABOUT, [processor(), torch.get_num_threads(), *versions, library_commit(), code], strict=True))
+    return dict(zip(ABOUT, [processor(), torch.get_num_threads(), *versions, library_commit()], strict=True))
 
 
 @cache
@@ -122,7 +120,7 @@ def settings(name):
         return LoraConfig(r=n, lora_alpha=n, **more)
     if kind == "lokr":
         return LoKrConfig(**LOKR[n], alpha=LOKR[n]["r"], **more)
-    return hot_nbdev.peft_method.register_ndlora()(terms=n, alpha=n, **more)
+    return peft_method.NdLoraConfig(terms=n, alpha=n, **more)
 
 
 def adapted(name, start):
@@ -232,8 +230,7 @@ def summary(rows):
     for key, tried in searched(rows).items():
         if min(tried, key=lambda r: (tried[r], r)) in (min(tried), max(tried)):
             yield "best rate at an edge: " + " ".join(key)
-    codes, diverged = {r["code"] for r in rows}, sum(r["stopped"] == "diverged" for r in rows)
-    yield f"states of the code: {len(codes)}; runs that diverged: {diverged}"
+    yield f"runs that diverged: {sum(r['stopped'] == 'diverged' for r in rows)}"
 
 
 def main():

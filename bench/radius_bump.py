@@ -28,13 +28,13 @@ from rates import choose
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.results import append_row, code_of, library_commit, processor, read_rows
+from hot_nbdev.results import append_row, library_commit, processor, read_rows
 
 TRAIN, VALID, TEST, BATCH, EPOCHS = 4000, 1000, 4000, 100, 120
 RATE_SEEDS = (97, 98, 99)
 KEY = ["model", "width", "s", "seed", "rate"]
 HEAD = [*KEY, "best_epoch", "test_mse", "valid_mse", "target_variance", "entropy", "units", "parameters",
-        "cpu_seconds", "epochs", "samples", "hardware", "torch", "processor", "threads", "commit", "code", "modules"]
+        "cpu_seconds", "epochs", "samples", "hardware", "torch", "processor", "threads", "commit"]
 
 
 def bump(samples, s):
@@ -91,8 +91,7 @@ def run(model, width, s, seed, rate, epochs=EPOCHS):
     return [model, width, s, seed, rate, best[1], f"{test:.4g}", f"{best[0]:.4g}", f"{yc.var().item():.4g}",
             f"{entropy(Z):.4f}", Z.shape[1], parameters(net), f"{time.process_time() - start:.1f}", epochs,
             TRAIN, f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads",
-            torch.__version__.split("+")[0], processor(), torch.get_num_threads(), library_commit(),
-            *code_of(NdLinear).values()]
+            torch.__version__.split("+")[0], processor(), torch.get_num_threads(), library_commit()]
 
 
 def todo():

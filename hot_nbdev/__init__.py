@@ -7,101 +7,44 @@ __all__ = []
 
 # %% ../nbs/toplevel.ipynb #topveri
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 # %% ../nbs/toplevel.ipynb #topver
 __version__ = "0.1.0"
 
 # %% ../nbs/toplevel.ipynb #topall1
-__all__ = [
-    # attention over tensors
-    "FullAttention", "KroneckerAttention", "AxialAttention", "DividedAttention", "MultiscaleAttention",
-    "NoAttention",
-    # feature functions in place of the softmax
-    "PositiveRandomFeatures", "ElementwiseFeatures",
-    # positions
-    "LearnedPositions", "SineCosinePositions", "Rotary", "AxialRotary",
-    # from layers to models
-    "PatchEmbed", "register_stem", "FeedForward", "Block", "make_attention", "register_attention",
-    "register_feed_forward",
-    # settings of models
-    "ModelConfig", "HOTConfig", "ClassifierConfig", "ForecasterConfig", "SegmenterConfig",
-    # models
-    "Model", "HOTEncoder", "HOTClassifier", "HOTForecaster", "HOTSegmenter", "make_model", "load_model",
-    "register_model",
-    # one frame at a time
-    "stream_steps", "StreamState", "select_streams", "restart_streams", "save_state", "load_state",
-    # dense layers over tensors
-    "NdLinear", "replace_linear", "add_adapters",
-    # what a layer does, and what each step costs
-    "explain",
-    # training
-    "TrainConfig", "Classification", "Forecasting", "Segmentation", "fit", "evaluate",
-]
-
-# %% ../nbs/toplevel.ipynb #toptc1
-if TYPE_CHECKING:
-    from hot_nbdev.adapters import add_adapters
-    from hot_nbdev.attention import FullAttention
-    from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
-    from hot_nbdev.explaining import explain
-    from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
-    from hot_nbdev.kronecker_attention import KroneckerAttention
-    from hot_nbdev.model_config import (
-        ClassifierConfig,
-        ForecasterConfig,
-        HOTConfig,
-        ModelConfig,
-        SegmenterConfig,
-    )
-    from hot_nbdev.models import (
-        HOTClassifier,
-        HOTEncoder,
-        HOTForecaster,
-        HOTSegmenter,
-        Model,
-        load_model,
-        make_model,
-        register_model,
-    )
-    from hot_nbdev.ndlinear import NdLinear
-    from hot_nbdev.patches import PatchEmbed, register_stem
-    from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
-    from hot_nbdev.replacing import replace_linear
-    from hot_nbdev.streaming import stream_steps
-    from hot_nbdev.streams import StreamState, load_state, restart_streams, save_state, select_streams
-    from hot_nbdev.tasks import Classification, Forecasting, Segmentation
-    from hot_nbdev.training import TrainConfig, evaluate, fit
-    from hot_nbdev.transformer import (
-        Block,
-        FeedForward,
-        make_attention,
-        register_attention,
-        register_feed_forward,
-    )
-
-# %% ../nbs/toplevel.ipynb #topget1
 _HOMES = {
-    "attention": "FullAttention",
-    "kronecker_attention": "KroneckerAttention",
+    # attention over tensors
+    "attention": "FullAttention softmax_map",
+    "kronecker_attention": "KroneckerAttention product mean",
     "axial": "AxialAttention DividedAttention MultiscaleAttention NoAttention",
-    "kernels": "PositiveRandomFeatures ElementwiseFeatures",
-    "positions": "LearnedPositions SineCosinePositions Rotary AxialRotary",
-    "patches": "PatchEmbed register_stem",
-    "transformer": "FeedForward Block make_attention register_attention register_feed_forward",
+    # parts that change a layer: what stands before it, and how it weighs
+    "variants": "combined hot1 hot2 hot2_text",
+    "kernels": "KernelMap PositiveRandomFeatures",
+    "near": "Near LearnedBias",
+    "positions": "LearnedPositions SineCosinePositions Rotary AxialRotary Turned",
+    # from layers to models
+    "patches": "PatchEmbed",
+    "transformer": "FeedForward Block",
+    "names": "make_attention",
     "model_config": "ModelConfig HOTConfig ClassifierConfig ForecasterConfig SegmenterConfig",
-    "models": "Model HOTEncoder HOTClassifier HOTForecaster HOTSegmenter make_model load_model register_model",
+    "models": "Model HOTEncoder HOTClassifier HOTForecaster HOTSegmenter make_model load_model",
+    # one frame at a time
+    "streams": "step steps StreamState select_streams restart_streams save_state load_state",
     "streaming": "stream_steps",
-    "streams": "StreamState select_streams restart_streams save_state load_state",
+    # dense layers over tensors
     "ndlinear": "NdLinear",
     "replacing": "replace_linear",
     "adapters": "add_adapters",
-    "explaining": "explain",
+    # what a layer costs, and what it looked at
+    "cost": "cost count",
+    "maps": "model_maps",
+    # training
     "tasks": "Classification Forecasting Segmentation",
     "training": "TrainConfig fit evaluate",
 }
+__all__ = [name for names in _HOMES.values() for name in names.split()]
 
-
+# %% ../nbs/toplevel.ipynb #topget1
 def __getattr__(name: str):
     "A public name, from its module, imported now."
     for module, names in _HOMES.items():

@@ -313,7 +313,7 @@ def attend(
 def fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float = 0.0, bias: Tensor | None = None) -> Tensor:
     "The softmax map times the values by PyTorch's fused function."
     if v.dtype != q.dtype:      # unit vectors
-        return softmax_map(q, k, seen) @ v
+        return softmax_map(q, k, seen).to(v.dtype) @ v
     if seen is None and bias is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     some = None if seen is None else seen.any(-1, keepdim=True)

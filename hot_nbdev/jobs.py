@@ -26,7 +26,7 @@ from .paired import add_rows, scores_name
 from .parts import redrawn, sampled
 from .predict import Inputs
 from .registry import Registry
-from .results import check_results, code_begun_with, code_of, row
+from .results import check_results, row
 from .runs import content
 from .scenes import SCENES
 from .series import SERIES
@@ -409,8 +409,7 @@ def run_job(
     say(f"model: {job.label}, {sum(p.numel() for p in model.parameters()):,} parameters; {len(parts.train):,} samples to train on, "
         f"{len(parts.val):,} to validate; folder {folder}")
     accelerator = make_accelerator(config, cpu=job.cpu)
-    code = code_begun_with(folder, code_of(model, task, config, parts.train), job.resume)
-    files = {"input.json": f"{describe(job, parts)}\n", "code.json": json.dumps(code)}
+    files = {"input.json": f"{describe(job, parts)}\n"}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=redrawn(parts.train, job.augmentation(parts)), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
                  accelerator=accelerator, about=_about(job, parts), files=files)
@@ -421,7 +420,7 @@ def run_job(
         more = {} if horizon is None else dict(lookback=job.lookback, horizon=horizon, trained_horizon=job.horizon)
         rows.append(row(task, parts.about["name"], _checksum(job, parts.about), model, config, result, test, x,
                         attention=job.label, **more, run=name, settings=json.dumps(job.numbers(), sort_keys=True),
-                        scores=scores_name(name, horizon, kept[-1]), **code))
+                        scores=scores_name(name, horizon, kept[-1])))
     if accelerator.is_main_process:
         add_rows(table, rows, kept)
     return Run(name, rows, result, table, folder)

@@ -13,26 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from .kronecker import kron, kron_sum
-from .stochastic import stable_rank, working_precision
+from .stochastic import check_map, stable_rank, working_precision
 from .transformer import Block
 
 # %% ../nbs/maps_library.ipynb #42afa491
-def _check_map(
-    name: str,   # operation, for the message
-    S: Tensor,   # (…, n, n)
-) -> None:
-    "Raise unless `S` is a map, or a batch of them."
-    if not isinstance(S, Tensor) or S.ndim < 2 or not S.shape[-1] == S.shape[-2] > 0 or not S.is_floating_point():
-        came = f"{S.dtype} of shape {tuple(S.shape)}" if isinstance(S, Tensor) else f"a {type(S).__name__}"
-        raise ValueError(f"{name}: S must be a map (…, n, n) of a floating dtype, but is {came}; "
-                         "a model called with return_maps=True gives a list of blocks, each a list of one such tensor for "
-                         "each mode")
-
 def rank_one_distance(
     S: Tensor,   # (…, n, n), row-stochastic
 ) -> Tensor:     # (…,), between 0 and 1
     "Distance to the nearest map with equal rows, over that of a permutation: how much the query matters."
-    _check_map("rank_one_distance", S)
+    check_map("rank_one_distance", S)
     rows = S - S.mean(-2, keepdim=True)
     return torch.linalg.matrix_norm(rows) / max(S.shape[-1] - 1, 1) ** 0.5
 
@@ -60,7 +49,7 @@ def pattern_share(
     by="key",                    # 'key', 'offset', or group numbers: n of positions, (n, n) of entries
 ) -> Tensor:                     # (…,), between 0 and 1; NaN for the uniform map
     "The share of what a map has beyond the uniform one that depends on the group of an entry alone."
-    _check_map("pattern_share", S)
+    check_map("pattern_share", S)
     n = S.shape[-1]
     _, cells, counts = _cells(n, by).flatten().unique(return_inverse=True, return_counts=True)
     rest = working_precision(S).flatten(-2) - 1 / n
@@ -84,7 +73,7 @@ def sum_rank_bound(
 ) -> Tensor:                    # (…,)
     "A lower bound of the stable rank of the sum of maps: what the papers plot for it (HOT v2, equation 12)."
     for S in maps:
-        _check_map("sum_rank_bound", S)
+        check_map("sum_rank_bound", S)
     kind, maps = maps[0].dtype, [working_precision(S) for S in maps]
     sizes = [S.shape[-1] for S in maps]
     n = prod(sizes)
@@ -122,7 +111,7 @@ def map_rows(
     rows = []
     for b, block in enumerate(maps):
         for S in block:
-            _check_map("map_rows", S)
+            check_map("map_rows", S)
         if len({S.shape[:-2] for S in block}) > 1:
             raise ValueError(f"map_rows: the maps of block {b} have shapes {[tuple(S.shape) for S in block]}, which differ in "
                              "more than the size of the mode; choose one line of the grid first, or take the mean over lines")

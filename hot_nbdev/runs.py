@@ -251,7 +251,7 @@ def differences(
 
 # %% ../nbs/runs.ipynb #5a5b4834
 MARK = "fingerprint.json"       # the file by which a run's folder is known
-_BESIDE = {"input.json", "code.json", "tensorboard", "log.csv"}      # what may be there before the mark
+_BESIDE = {"input.json", "tensorboard", "log.csv"}      # what may be there before the mark
 
 
 def check_fingerprint(

@@ -21,6 +21,7 @@ from .attention import Attention, FullAttention, Seen, formed, full_precision, f
 from .axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention, into_batch, out_of_batch, pool_windows, spread_windows
 from .kernels import EMPTY, KernelMap, over, running_sums, scaled_means, scaled_sums
 from .kronecker_attention import KroneckerAttention, along, floor_share, floored, mean, prefix_sums
+from .transformer import Block
 
 # %% ../nbs/26_streams.ipynb #0e4afe52
 @dataclass(frozen=True)
@@ -256,6 +257,7 @@ def _(layer: DividedAttention, x, mask, state, start):
 def _(layer: NoAttention, x, mask, state, start):
     return layer(x, mask), state
 
+
 # %% ../nbs/26_streams.ipynb #46cfa54c
 def steps(
     layer: nn.Module,                   # with one causal mode
@@ -264,6 +266,9 @@ def steps(
     mask: Tensor | None = None,         # bool, (*batch, n1, …, nk): True takes part
 ) -> tuple:                             # like x; and the state behind these frames
     "Several frames of a stream: the same numbers as from `forward` on all frames so far."
+    if isinstance(layer, Block):
+        y, state = steps(layer.attention, layer.norm1(x), state, mask)
+        return layer.rest(x, y), state
     shape, name, state = x.shape, type(layer).__name__, state or StreamState()
     check_stream(layer, state)
     if state.tensors and mask is not None and not state.masked:
@@ -284,8 +289,9 @@ def steps(
 # %% ../nbs/26_streams.ipynb #b29e1293
 def step(layer: nn.Module, frame: Tensor, state: StreamState | None = None, mask: Tensor | None = None) -> tuple:
     "One frame, (*batch, sizes of the other modes, dim), and its mask; like it, and the state behind it."
-    check_stream(layer, state or StreamState())
-    c = layer.causal[0] - layer.order                             # where the causal mode stands, from the end
+    own = layer.attention if isinstance(layer, Block) else layer
+    check_stream(own, state or StreamState())
+    c = own.causal[0] - own.order                                 # where the causal mode stands, from the end
     y, state = steps(layer, frame.unsqueeze(c - 1), state, None if mask is None else mask.unsqueeze(c))
     return y.squeeze(c - 1), state
 

@@ -218,6 +218,7 @@ _ADDED = {      # line by line
     "python bench/ndlinear_simple.py": "ndlinear_simple",
     "python bench/ndlinear_systems.py": "ndlinear_systems",
     "python bench/nearest.py --run": "nearest/motion",
+    "python bench/parity.py --base DIR": "bench_parity",
     "python bench/peft_task.py": "peft",
     "python bench/radius_bump.py": "radius_bump",
 }

@@ -4,21 +4,25 @@ import re
 from pathlib import Path
 
 import nbformat
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS = ROOT / "nbs"
-CHAPTERS = sorted(NBS.glob("[0-9][0-9]*_*.ipynb"))      # 11a_patches is a sibling of 11_transformer
-# pages that export and test without being chapters, in the order of the sidebar
-REFERENCE = [NBS / f"{name}.ipynb" for name in """
-    choosing notation verdicts promises fast api storage config book checks drawing shapes tensor_library
-    kronecker_library factorization_library stream_state layer attention_library stochastic_library
-    mode_scores kernels_library positions_library registry patches ragged
-    windows groups axial transformer_library model_config models streaming_library sharding_library
-    sharding_cost hub cost_library ndlinear_library replacing adapters_library adapter_files peft_method files
-    series volume_files scene_files data_library parts tasks devices results explaining paired runs
-    linear_library convolution_library training_library fields moved maps_library plot predict jobs motion_job
-    tables commands profiling toplevel
-    """.split()]
+CHAPTERS = sorted(NBS.glob("[0-9][0-9]*_*.ipynb"))
+
+
+def sidebar(entries):
+    "File names in the sidebar, in order."
+    for entry in entries:
+        if isinstance(entry, dict) and "contents" in entry:
+            yield from sidebar(entry["contents"])
+        else:
+            yield entry["href"] if isinstance(entry, dict) else entry
+
+
+SIDEBAR = list(sidebar(yaml.safe_load((ROOT / "_quarto.yml").read_text())["website"]["sidebar"]["contents"]))
+# pages that are no chapters, in the order of the sidebar
+REFERENCE = [NBS / name for name in SIDEBAR if NBS / name not in CHAPTERS and name != "index.ipynb"]
 
 
 def options(cell):

@@ -5,18 +5,20 @@ import shutil
 import sys
 import tarfile
 import zlib
+from types import SimpleNamespace
 
 import crossref
 import matplotlib
 import matplotlib.pyplot as plt
 import outside
 import pytest
-from chapters import CHAPTERS, NBS, ROOT, Chapter, runs, tables_read
+from chapters import NBS, ROOT, Chapter, runs, tables_read
 
 from hot_nbdev.book import results_file, style
 
 matplotlib.use("agg")
 URL = "https://example.org/x/hot_nbdev"
+PAGES = sorted(p for p in NBS.glob("*.ipynb") if p.stem != "book")        # the page that makes results_file
 TABLES = sorted(p for pattern in ("[!.]*.csv", "maps/*.npy") for p in (ROOT / "results").glob(pattern))
 
 
@@ -65,11 +67,27 @@ def test_the_package_in_the_wheel_is_that_of_the_checkout(wheel):
     assert here == there
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda p: p.stem)
-def test_every_table_that_a_chapter_reads_is_carried(path):
-    names = {t.relative_to(ROOT / "results").as_posix() for t in TABLES}
-    for name in tables_read(Chapter(path)):
+@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
+def test_every_table_that_a_page_reads_is_named_in_full_and_carried(path):
+    page, names = Chapter(path), {t.relative_to(ROOT / "results").as_posix() for t in TABLES}
+    for name in tables_read(page):
         assert name in names or any(n.startswith(f"{name}/") for n in names), name
+    lessons = "\n".join(c.source for c in page.lessons())
+    assert not re.search(r"\.\./results|[\"']results/|_here\(", lessons), f"{path.name}: use results_file"
+
+
+@pytest.mark.parametrize("source", [
+    'read_rows(results_file(f"{kind}.csv"))', "read_rows(results_file(name))", 'results_file("motion" + ".csv")',
+    'results_file() / "motion.csv"', "find = results_file", 'book.results_file("a.csv", "b.csv")',
+    "from hot_nbdev.book import results_file as find", 'results_file(f"{kind}/maps.csv")',
+])
+def test_a_name_that_only_a_run_would_tell_is_found(source):
+    page = SimpleNamespace(path=ROOT / "page.ipynb", code=[SimpleNamespace(source=source)])
+    with pytest.raises(AssertionError, match="does not name its table in full"):
+        tables_read(page)
+    page.code[0].source = ('results_file("b.csv"); results_file(f"maps/{kind}.npy"); [results_file("a.csv")]\n'
+                           "results_file().parent")
+    assert tables_read(page) == ["b.csv", "a.csv"]
 
 
 @pytest.mark.parametrize("name", ["book", "index", "notation", "15_kin"])

@@ -260,7 +260,10 @@ def test_documented_symbols_get_a_table_of_arguments():
         "| `*mats` | `Tensor` |  | k \\>= 1 factors, each (\\*batch, m\\_i) like `a` or `b` |",
         "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
         "| *returns* | `Tensor` |  | (\\*batch, m) |"]
-    assert "[source](https://example.org/k.py#L3){.api-source}" in crossref.quarto_entry(entry)
+    page, chapter = crossref.quarto_entry(entry), crossref.quarto_entry(entry, chapter="2")
+    assert all("[source](https://example.org/k.py#L3){.api-source}" in text for text in (page, chapter))
+    assert "<details>" not in page and sorted(set(page.split()) - set(chapter.split())) == []
+    assert chapter.index(entry.doc) < chapter.index("<summary>Arguments</summary>") < chapter.index("kron_of(*mats")
     assert apidoc.Entry.parse("Some text") is None
 
 

@@ -1,7 +1,8 @@
-"""Properties of `hot_nbdev.factorization`, against einsum and exhaustive constructions."""
+"""Properties of `factorization` and `universality`, against einsum, TensorLy and exhaustive constructions."""
 from math import prod
 
 import pytest
+import tensorly as tl
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +10,7 @@ from often import examples
 from torch.testing import assert_close
 
 from hot_nbdev import factorization as f
+from hot_nbdev import universality as u
 from hot_nbdev.kronecker import kron
 
 F64 = torch.float64
@@ -20,8 +22,8 @@ def draw(*shape, seed=0):
 
 
 @examples(100)
-@given(sizes, st.booleans(), st.integers(0, 20))
-def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, batched, seed):
+@given(sizes, st.integers(0, 20))
+def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, seed):
     rows, cols = zip(*pairs, strict=True)
     mats = [draw(m, n, seed=seed + i) for i, (m, n) in enumerate(pairs)]
     S = kron(*mats)
@@ -30,24 +32,29 @@ def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, batched
     for A in mats[1:]:
         want = want[..., None] * A.flatten()
     assert_close(T, want)
-    S = torch.stack([S, 2 * S]) if batched else S
-    assert torch.equal(f.unrearrange(f.rearrange(S, rows, cols), rows, cols), S)
+    assert torch.equal(f.unrearrange(T, rows, cols), S)
+
+
+def test_the_rearrangement_has_gradients():
+    leaf = draw(4, 6).requires_grad_()
+    assert torch.autograd.gradcheck(lambda S: f.rearrange(S, (2, 2), (3, 2)), leaf)
+    assert torch.autograd.gradcheck(lambda T: f.unrearrange(T, (2, 2), (2, 3)), leaf)
 
 
 def test_nearest_kron_is_the_best_and_says_how_far():
-    S = draw(2, 6, 6, seed=3)
+    S = draw(6, 6, seed=3)
     errors = []
     for terms in (1, 2, 4):
         found = f.nearest_kron(S, (2, 3), (3, 2), terms)
         far = torch.linalg.matrix_norm(S - f.kron_terms_to_matrix(found.terms))
         assert_close(far, found.error)
         errors.append(far)
-    assert (errors[0] > errors[1]).all() and (errors[1] > errors[2]).all()
+    assert errors[0] > errors[1] > errors[2]
     for seed in range(20):      # no other pair is nearer
         A, B = draw(2, 3, seed=seed), draw(3, 2, seed=seed + 50)
         K = kron(A, B)
-        K = K * (S[0] * K).sum() / K.square().sum()
-        assert (S[0] - K).norm() >= errors[0][0] - 1e-9
+        K = K * (S * K).sum() / K.square().sum()
+        assert (S - K).norm() >= errors[0] - 1e-9
 
 
 def test_nearest_kron_refuses_more_terms_than_there_are():
@@ -60,17 +67,46 @@ def test_nearest_kron_refuses_more_terms_than_there_are():
 @given(sizes, st.integers(0, 20))
 def test_exact_kron_is_exact_with_as_many_terms_as_the_small_modes_allow(pairs, seed):
     rows, cols = zip(*pairs, strict=True)
+    drawn = draw(prod(rows), prod(cols), seed=seed)
+    for S in (drawn, (10 * drawn).long()):
+        terms = u.exact_kron(S, rows, cols)
+        assert torch.equal(f.kron_terms_to_matrix(terms), S)
+        assert len(terms) <= u.enough_terms(rows, cols) == prod(sorted(m * n for m, n in pairs)[:-1])
+        assert len(u.exact_kron(0 * S, rows, cols)) == 1
+
+
+def test_exact_kron_drops_zeros_only_and_has_gradients():
+    S = kron(torch.tensor([[1.0, 1e-9], [0.0, torch.nan]]), torch.eye(3))
+    assert len(u.exact_kron(S, (2, 3), (2, 3))) == 3
+    leaf = draw(4, 6).requires_grad_()
+    assert torch.autograd.gradcheck(lambda S: u.exact_kron(S, (2, 2), (3, 2))[3], leaf)
+
+
+@examples(25)
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2)), min_size=2, max_size=4), st.integers(0, 20))
+def test_parafac_is_exact_with_as_many_terms_as_the_theorem_says(pairs, seed):
+    "TensorLy's CP of the rearranged matrix, folded: for every order and rectangular sizes, from one random start."
+    rows, cols = zip(*pairs, strict=True)
     S = draw(prod(rows), prod(cols), seed=seed)
-    terms = f.exact_kron(S, rows, cols)
-    assert torch.equal(f.kron_terms_to_matrix(terms), S)
-    assert len(terms) <= prod(sorted(m * n for m, n in pairs)[:-1])
-    assert len(f.exact_kron(0 * S, rows, cols)) == 1
+    R = u.enough_terms(rows, cols)
+    assert R == min(prod(m * n for i, (m, n) in enumerate(pairs) if i != left_out) for left_out in range(len(pairs)))
+    with tl.backend_context("numpy", local_threadsafe=True):
+        _, factors = tl.decomposition.parafac(f.rearrange(S, rows, cols).numpy(), R, n_iter_max=3, init="random",
+                                              random_state=seed, tol=0)
+    folded = [torch.from_numpy(A.T.copy()).reshape(R, m, n) for A, m, n in zip(factors, rows, cols, strict=True)]
+    total = f.kron_terms_to_matrix(list(zip(*folded, strict=True)))
+    near = 1e-4 * S.norm()      # rounding, made larger by starts that are near a singular one; 1e-9 is common
+    assert (total - S).norm() < near
+    found = u.kron_cp(S, rows, cols, R, n_iter=3, seed=seed)
+    assert len(found.terms) == R and found.error < near
+    assert (f.kron_terms_to_matrix(found.terms) - total).norm() < near
 
 
-def test_exact_kron_drops_what_is_below_the_tolerance_only():
-    S = kron(torch.tensor([[1.0, 1e-9], [0.0, 0.0]]), torch.eye(3))
-    assert len(f.exact_kron(S, (2, 3), (2, 3))) == 2
-    assert len(f.exact_kron(S, (2, 3), (2, 3), tol=1e-8)) == 1
+def test_fewer_terms_than_the_rank_of_an_unfolding_leave_an_error():
+    S = draw(16, 16, seed=2)                # 2 x 2 x 4: mode 3 is as large as the others together
+    assert u.enough_terms((2, 2, 4), (2, 2, 4)) == 16
+    tail = torch.linalg.svdvals(f.rearrange(S, (2, 2, 4), (2, 2, 4)).reshape(16, 16))[-1]
+    assert u.kron_cp(S, (2, 2, 4), (2, 2, 4), 15).error >= tail > 0.001
 
 
 def test_cp_finds_a_tensor_of_its_rank_and_sorts_its_terms():
@@ -100,16 +136,33 @@ def test_tucker_is_exact_at_full_ranks_and_orthonormal():
         f.tucker(x, (2, 5, 2))
 
 
+@pytest.mark.filterwarnings("ignore:Trying to compute SVD")
+@examples(10)
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.data())
+def test_tucker_is_no_worse_than_tensorlys(shape, data):
+    ranks = tuple(data.draw(st.integers(1, n)) for n in shape)
+    x = draw(*shape, seed=sum(shape))
+    with tl.backend_context("numpy", local_threadsafe=True):
+        core, factors = tl.decomposition.tucker(x.numpy(), ranks, n_iter_max=100, tol=0, random_state=0)
+        other = torch.from_numpy(tl.tucker_to_tensor((core, factors)).copy())
+    found = f.tucker(x, ranks, n_iter=100)
+    assert [U.shape for U in found.factors] == [(n, r) for n, r in zip(shape, ranks, strict=True)]
+    assert (x - f.tucker_to_tensor(found)).norm() <= (1 + 1e-6) * (x - other).norm() + 1e-9
+
+
 @examples(5)
 @given(st.integers(0, 20))
 def test_kron_cp_says_its_own_error(seed):
     S = draw(8, 8, seed=seed)
-    found = f.kron_cp(S, (2, 2, 2), (2, 2, 2), 2, n_iter=20)
+    found = u.kron_cp(S, (2, 2, 2), (2, 2, 2), 2, n_iter=20)
     assert_close((S - f.kron_terms_to_matrix(found.terms)).norm(), found.error)
 
 
 def test_the_users_backend_stays():
-    import tensorly as tl
-    before = tl.get_backend()
-    f.cp(draw(3, 3), 1, n_iter=2)
-    assert tl.get_backend() == before
+    for name in ("numpy", "pytorch"):
+        with tl.backend_context(name, local_threadsafe=True):
+            assert isinstance(f.cp(draw(3, 3), 1, n_iter=2).weights, torch.Tensor)
+            assert tl.get_backend() == name
+    with torch.autocast("cpu", dtype=torch.bfloat16):       # a fit is not made in lower precision
+        found = f.cp(draw(3, 1) @ draw(1, 4, seed=1), 1)
+    assert_close(f.cp_to_tensor(found), draw(3, 1) @ draw(1, 4, seed=1))

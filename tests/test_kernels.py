@@ -20,9 +20,11 @@ from hot_nbdev.kernels import (
     log_prefix_attention,
     running_sums,
 )
+from hot_nbdev.kronecker_attention import KroneckerAttention
 
 LAYERS = [(FullAttention, {}), (AxialAttention, {}), (DividedAttention, {}),
-          (MultiscaleAttention, dict(stride=(1, 1, 2)))]
+          (MultiscaleAttention, dict(stride=(1, 1, 2))), (KroneckerAttention, dict(combine="sum")),
+          (KroneckerAttention.hot1, {})]
 
 
 def prf(regularized=False, **options):

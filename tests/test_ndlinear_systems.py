@@ -1,5 +1,4 @@
 """bench/ndlinear_systems.py on small data: every system builds, models are of equal size, runs repeat and resume."""
-import hashlib
 import importlib
 import json
 import math
@@ -92,22 +91,6 @@ def quick(bench, small, tmp_path):
 
 def test_the_list_is_that_of_the_script(bench):
     assert list(bench.SYSTEMS) == SYSTEMS
-
-
-# Rows of the other systems are older than the last change of systems/tables.py, which they do not use:
-# their code -> that of all files but this one.
-WITHOUT_TABLES = {"a8d485dd89a3": "00f216d96787"}
-
-
-def test_rows_name_the_script_that_is_there(bench):
-    "Its parts and NdLinear too: whoever changes one of them runs again what uses it."
-    parts = [BENCH / f"{name}.py" for name in ("ndlinear_systems", "paired", "rates")]
-    parts += sorted((BENCH / "systems").glob("*.py"))
-    files = [f for f in [*parts, Path(bench.hot_nbdev.ndlinear.__file__)] if f.name != "tables.py"]
-    rest = hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:12]
-    for r in read_rows(BENCH.parent / "results" / "ndlinear_systems.csv"):
-        other = not r["system"].startswith("table") and WITHOUT_TABLES.get(r["code"]) == rest
-        assert other or r["code"] == bench.code_hash(), f"{r['system']} {r['data']} {r['model']}"
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -158,6 +158,16 @@ def test_a_row_names_processor_and_threads():
     assert list(found).index("processor") > list(found).index("hardware")
 
 
+def test_a_row_names_its_commit_and_leaves_columns_of_earlier_rows_empty(tmp_path):
+    path, found = tmp_path / "t.csv", a_row(nn.Linear(3, 2))
+    assert list(found)[-1] == "commit" and found["commit"] == library_commit()
+    append_row(path, {"seed": 0, "code": "0" * 12, "modules": "layer models"})
+    append_row(path, found)
+    first, second = read_rows(path)
+    assert (first["code"], first["modules"]) == ("0" * 12, "layer models")
+    assert (second["code"], second["modules"], second["commit"]) == ("", "", found["commit"])
+
+
 def test_a_model_that_cannot_be_counted_leaves_the_column_empty(tmp_path):
     class Own(nn.Linear):
         def forward(self, x):

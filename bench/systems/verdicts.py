@@ -79,9 +79,5 @@ def summary(rows, systems):
     for r in rows:
         shas.setdefault((r["system"], r["data"]), set()).add(r["data_sha"])
     yield from (f"several states of the data: {name} {data}" for (name, data), found in shas.items() if len(found) > 1)
-    for name in systems:
-        codes = {r["code"] for r in rows if r["system"] == name}
-        if len(codes) > 1:
-            yield f"rows of {len(codes)} states of the code: {name}"
     capped = [r for r in rows if r["study"] == "main" and r["stopped"] in ("cap", "diverged")]
     yield f"{len(capped)} runs of the study main ended at their cap or diverged"

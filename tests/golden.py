@@ -1,0 +1,215 @@
+"""What the layers answered before the library was rebuilt: settings, weights, inputs and outputs, to be met ever after.
+
+`golden.json` holds the settings, as plain JSON; `golden.safetensors` the weights and inputs (stored in float32, used in
+float64) and the outputs (float64). Neither is written again when the library changes. If names or signatures change,
+one of the builders below does, which translate settings into today's library (one for each family, in BUILD), or
+`former`, which translates names of weights. `python tests/golden.py --write` made both files, of golden_settings.py.
+
+A record of golden.json is
+    name      of the setting
+    family    a key of BUILD
+    settings  what its builder takes
+    calls     names of CALLS, each with an output in the file, "name/=call"
+    given     what calls need besides tensors: cuts and axis of a stream, modes of rotary positions
+    weights   names and shapes of the weights, which lie one after the other in "name/weights"
+and its inputs are "name/x", "name/mask", "name/context" and so on.
+"""
+import json
+import re
+import sys
+from math import prod
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from hot_nbdev.adapters import add_adapters, merge, unmerge
+from hot_nbdev.model_config import ModelConfig
+from hot_nbdev.models import make_model
+from hot_nbdev.ndlinear import NdLinear
+from hot_nbdev.patches import PatchEmbed
+from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
+from hot_nbdev.replacing import FlatNdLinear
+from hot_nbdev.names import make_attention, make_kernel
+from hot_nbdev.streaming import stream_steps
+from hot_nbdev.streams import steps as layer_steps
+from hot_nbdev.transformer import Block, FeedForward
+
+HERE = Path(__file__).parent
+F64 = dict(dtype=torch.float64)
+
+
+# Builders: from settings to a layer of today's library, with any weights.
+
+def rotary(head_dim, order, *, axial=False, **more):
+    return AxialRotary(head_dim, order, **more) if axial else Rotary(head_dim, **more)
+
+
+def attention(kind, dim, heads, order, *, kernel=None, turned=None, **options):
+    "`kernel`: name, features and seed of a feature function; `turned`: axial, modes and base of rotary positions."
+    if kernel is not None:
+        options["kernel"] = make_kernel(head_dim=dim // heads, **kernel, **F64)
+    if turned is not None:
+        options["rotary"] = rotary(dim // heads, order, **turned)
+    return make_attention(kind, dim, heads, order, **options, **F64)
+
+
+def linear(*, init=None, plan=None, **settings):
+    "How weights began and in which order factors were applied was once a setting; neither changes what they give."
+    return NdLinear(**settings, **F64)
+
+
+def flat(**settings):
+    return FlatNdLinear(linear(**settings))
+
+
+def adapter(widths, kind, **options):
+    "Adapters of linear layers, a GELU between them."
+    layers = [torch.nn.Linear(n, m, **F64) for n, m in zip(widths, widths[1:], strict=False)]
+    parts = [part for layer in layers for part in (layer, torch.nn.GELU())][:-1]
+    return add_adapters(torch.nn.Sequential(*parts), "*", kind, **options)
+
+
+def positions(kind, **settings):
+    return {"learned": LearnedPositions, "sincos": SineCosinePositions}[kind](**settings, **F64)
+
+
+def patches(**settings):
+    return PatchEmbed(**settings, **F64)
+
+
+def feed_forward(**settings):
+    return FeedForward(**settings, **F64)
+
+
+def block(around, ff, context=False):
+    "`around`: settings of its attention."
+    return Block(attention(**around), feed_forward(dim=around["dim"], **ff), context=context, **F64)
+
+
+def model(**settings):
+    return make_model(ModelConfig.from_dict(settings), **F64)
+
+
+BUILD = {f.__name__: f for f in (attention, linear, flat, adapter, positions, rotary, patches, feed_forward, block,
+                                 model)}
+
+
+# Calls: from a layer and the inputs of a record to its output.
+
+def stream(layer, x, mask, cuts, axis):
+    "What steps of these lengths along an axis give, put together."
+    found, state = [], None
+    steps = stream_steps if hasattr(layer, "config") else layer_steps
+    masks = [None] * len(cuts) if mask is None else mask.split(cuts, axis)
+    for part, known in zip(x.split(cuts, axis), masks, strict=True):
+        y, state = steps(layer, part, state, known)
+        found.append(y)
+    return torch.cat(found, axis) if found[0].ndim > 2 else torch.stack(found)      # a classifier has one answer a step
+
+
+def merged(layer, i):
+    y = merge(layer.eval())(i["x"])
+    unmerge(layer)
+    return y
+
+
+def steps(layer, i, mask):
+    return stream(layer, i["x"], mask, i["cuts"], i["axis"])
+
+
+CALLS = {
+    "plain": lambda layer, i: layer(i["x"]),
+    "masked": lambda layer, i: layer(i["x"], i["mask"]),
+    "context": lambda layer, i: layer(i["x"], context=i["context"]),
+    "context, masked there": lambda layer, i: layer(i["x"], context=i["context"], context_mask=i["context_mask"]),
+    "context, masked": lambda layer, i: layer(i["x"], i["mask"], context=i["context"], context_mask=i["context_mask"]),
+    "stream": lambda layer, i: steps(layer, i, None),
+    "masked stream": lambda layer, i: steps(layer, i, i["mask"]),
+    "merged": merged,
+    "modes": lambda layer, i: torch.stack([layer(i["x"], m) for m in i["modes"]]),
+    "places": lambda layer, i: torch.stack([layer(i["x"], m, i["places"]) for m in i["modes"]]),
+    "horizons": lambda layer, i: torch.cat([*layer(i["x"], horizon="all").values()], 1),
+}
+
+
+# Reading.
+
+FORMER = [(r"weigh\.(\d+)\.(.*\.)?table$", r"mode_scores.\1.table"), (r"weigh\.(.*\.)?omega$", "kernel.omega"),
+          (r"(^|\.)weight(\d+)$", r"\1weights.\2"), (r"(^|\.)bias(\d+)$", r"\1biases.\2"),     # NdLinear
+          (r"(^|\.)grid$", r"\1tables.0"), (r"(^|\.)table(\d+)$", r"\1tables.\2")]             # learned positions
+
+
+def former(name: str, there) -> str:
+    "What a weight of today is called in the file, which has the names `there`."
+    for pattern, before in FORMER:
+        name = re.sub(pattern, before, name)
+    if name not in there:       # a table was numbered by its place, and a stem of one layer had no list of layers
+        name = re.sub(r"tables\.\d+$", "tables.0", name).replace("proj.layers.0.", "proj.conv.")
+    return name
+
+
+def read(folder: Path = HERE) -> tuple:
+    "Records, and all tensors; floating ones in float64."
+    tensors = load_file(folder / "golden.safetensors")
+    return (json.loads((folder / "golden.json").read_text())["records"],
+            {n: t.double() if t.is_floating_point() else t for n, t in tensors.items()})
+
+
+def part(tensors: dict, start: str) -> dict:
+    "Tensors whose names begin so, by the rest of their names."
+    return {n.removeprefix(start): t for n, t in tensors.items() if n.startswith(start)}
+
+
+def rebuilt(record: dict, tensors: dict) -> torch.nn.Module:
+    "The layer of a record with its weights."
+    layer = BUILD[record["family"]](**record["settings"]).eval()
+    names, shapes = record["weights"].keys(), record["weights"].values()
+    flat = tensors[f"{record['name']}/weights"].split([prod(s) for s in shapes]) if names else ()
+    there = {n: t.view(s) for n, s, t in zip(names, shapes, flat, strict=True)}
+    own = layer.state_dict()
+    layer.load_state_dict({n: there[former(n, there)].reshape(t.shape) for n, t in own.items()})
+    assert {former(n, there) for n in own} == set(there)
+    return layer
+
+
+def answers(record: dict, layer: torch.nn.Module, tensors: dict) -> dict:
+    "All outputs of a layer, by their names in the file."
+    inputs = part(tensors, f"{record['name']}/") | record["given"]
+    with torch.no_grad():
+        return {f"{record['name']}/={call}": CALLS[call](layer, inputs) for call in record["calls"]}
+
+
+# Writing, once.
+
+def written(case: dict, inputs: dict) -> tuple:
+    "A record and its tensors: every parameter random, so that each counts; all numbers exact in float32."
+    layer = BUILD[case["family"]](**case["settings"]).eval()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p += 0.3 * torch.randn_like(p)
+    weights = layer.state_dict()
+    record = case | {"weights": {n: list(t.shape) for n, t in weights.items()}}
+    inputs = inputs | ({"weights": torch.cat([t.flatten() for t in weights.values()])} if weights else {})
+    own = {f"{case['name']}/{n}": t.float() if t.is_floating_point() else t for n, t in inputs.items()}
+    exact = {n: t.double() if t.is_floating_point() else t for n, t in own.items()}
+    return record, own | answers(record, rebuilt(record, exact), exact)
+
+
+def write(folder: Path = HERE) -> None:
+    from golden_settings import cases
+    records, tensors = [], {}
+    for case, inputs in cases():
+        record, own = written(case, inputs)
+        records.append(record)
+        tensors |= {n: t.clone(memory_format=torch.contiguous_format) for n, t in own.items()}
+    save_file(tensors, folder / "golden.safetensors")
+    lines = ",\n".join(json.dumps(r) for r in records)
+    (folder / "golden.json").write_text(f'{{"torch": "{torch.__version__}", "records": [\n{lines}\n]}}\n')
+    print(len(records), "records,", len(tensors), "tensors,", (folder / "golden.safetensors").stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    if "--write" not in sys.argv:
+        raise SystemExit("golden.safetensors is not written again; if it must be, say --write")
+    write()

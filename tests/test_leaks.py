@@ -1,0 +1,116 @@
+"""Nothing later reaches an earlier output, not by a bit: all layers, all kernels, quiet and loud, padded or not."""
+from functools import partial
+
+import pytest
+import torch
+from layers import DIM, HEADS, stepped
+from torch.testing import assert_close
+
+from hot_nbdev.attention import FullAttention
+from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention
+from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
+from hot_nbdev.kronecker_attention import KroneckerAttention as K
+from hot_nbdev.mode_scores import scored_map
+
+prf = partial(PositiveRandomFeatures, DIM // HEADS, 6)
+KERNELS = {"softmax": None, "elu": ElementwiseFeatures("elu"), "relu": ElementwiseFeatures("relu"), "prf": prf(),
+           "smreg": prf(regularized=True), "as they are": prf(stabilize=False)}
+NEAR = {0: dict(window=2, bias="alibi"), 1: dict(bias="learned", reach=2), 2: dict(window=1, dilation=2)}
+LAYERS = {
+    "product": K, "product bare": partial(K, qk_norm=False), "sum": partial(K, combine="sum"),
+    "sum bare": partial(K, combine="sum", qk_norm=False), "hot1": K.hot1, "hot1 normed": partial(K.hot1, qk_norm=True),
+    "hot2": K.hot2, "hot2 text": partial(K.hot2, qk_norm=False), "hot2 sum": partial(K.hot2, combine="sum"),
+    "centred": partial(K, qk_norm=False, qk_center=True, temperature=True, pool="rsqrt", qk_act="silu"),
+    "near": partial(K, qk_norm=False, by_mode=NEAR), "near sum": partial(K, combine="sum", by_mode=NEAR),
+    "full": FullAttention, "full normed": partial(FullAttention, qk_norm=True), "axial": AxialAttention,
+    "axial groups": partial(AxialAttention, groups=[(0, 2), 1]), "near axial": partial(AxialAttention, by_mode=NEAR),
+    "divided": DividedAttention, "near divided": partial(DividedAttention, by_mode={0: dict(window=1)}),
+    "multiscale": partial(MultiscaleAttention, stride=(1, 1, 2), query_stride=(1, 1, 3))}
+every = pytest.mark.parametrize("kernel", KERNELS), pytest.mark.parametrize("name", LAYERS)
+
+
+def make(name, kernel, causal, dtype):
+    "A layer whose norms and tables count."
+    torch.manual_seed(0)
+    layer = LAYERS[name](DIM, HEADS, order=3, kernel=KERNELS[kernel], causal=causal).to(dtype).eval()
+    with torch.no_grad():
+        for key, p in layer.named_parameters():
+            if "norm" in key or "table" in key or "scale" in key:
+                p += 0.3 * torch.randn_like(p)
+    return layer
+
+
+def inputs(loud, dtype):
+    "One sample, and masks: none, and one with an empty slice, an empty first frame and holes."
+    x, mask = loud * torch.randn(1, 5, 4, 3, DIM, dtype=dtype), torch.rand(1, 5, 4, 3) < 0.7
+    mask[:, 0], mask[:, :, 2] = False, False
+    return x, (None, mask)
+
+
+def later(x, axis, at, factor):
+    "x, with what stands from `at` on times a factor."
+    past, rest = x.tensor_split([at], axis)
+    return torch.cat([past, factor * rest], axis)
+
+
+@every[0]
+@every[1]
+@pytest.mark.parametrize("causal", [(0,), (0, 2)])
+@torch.no_grad()
+def test_no_later_position_changes_an_earlier_output_by_a_bit(name, kernel, causal):
+    if name == "multiscale" and 2 in causal:
+        causal = (0, 1)
+    for dtype in (torch.float32, torch.float64):
+        layer = make(name, kernel, causal, dtype)
+        for loud in (1, 20, 100):
+            x, masks = inputs(loud, dtype)
+            for mask in masks:
+                y = layer(x, mask)
+                assert y.isfinite().all()
+                for axis, factor in [(c + 1, f) for c in causal for f in (0.0, -1.0, 1e4)]:
+                    at = x.shape[axis] - 1 if factor else 1
+                    changed = layer(later(x, axis, at, factor), mask)
+                    assert torch.equal(changed.narrow(axis, 0, at), y.narrow(axis, 0, at))
+
+
+@every[0]
+@every[1]
+@pytest.mark.parametrize("loud", [1, 20, 100])
+@torch.no_grad()
+def test_the_chunks_of_a_stream_are_the_whole(name, kernel, loud):
+    layer = make(name, kernel, (0,), torch.float64)
+    x, masks = inputs(loud, torch.float64)
+    for mask in masks:
+        y = layer(x, mask)
+        for cuts in ([1, 1, 1, 1, 1], [2, 3], [4, 1]):
+            assert_close(stepped(layer, x, mask, 0, cuts)[0], y, rtol=1e-6, atol=1e-6 * loud)
+
+
+@every[0]
+@every[1]
+@torch.no_grad()
+def test_maps_that_are_formed_are_those_that_are_applied(name, kernel):
+    layer = make(name, kernel, (0,), torch.float64)
+    x, masks = inputs(20, torch.float64)
+    for mask in masks:
+        assert_close(layer(x, mask, return_maps=True)[0], layer(x, mask), rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("regularized", [False, True])
+def test_a_scale_for_each_query_leaves_the_map_as_it_is(regularized):
+    "Against logarithms, where nothing is lost; with a factor of the weights, and a query that sees nothing."
+    torch.manual_seed(0)
+    kernel, q, k = prf(regularized=regularized).double(), *30 * torch.randn(2, 2, 6, DIM // HEADS, dtype=torch.float64)
+    seen, factor = torch.rand(6, 6).tril() > 0.3, torch.rand(2, 6, 6, dtype=torch.float64)
+    seen[2] = False
+    a, b = (kernel.logarithms(t * (DIM // HEADS) ** -0.25) for t in (q, k))
+    logs = (a.unsqueeze(-2) + b.unsqueeze(-3)).logsumexp(-1) + factor.log()
+    want = logs.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0.0)
+    assert_close(scored_map(q, k, seen, factor.log(), kernel), want)
+
+
+def test_gradients_of_a_scale_for_each_query():
+    layer = make("near", "prf", (0,), torch.float64)
+    x, (_, mask) = inputs(1, torch.float64)
+    x, mask = x[:, :3, :2], mask[:, :3, :2]
+    assert torch.autograd.gradcheck(lambda x: layer(x, mask), (x.requires_grad_(),), fast_mode=True)
