@@ -338,6 +338,13 @@ def test_one_slice_and_no_slice_have_no_mean_to_take_off():
     assert layer(x, torch.zeros(1, 3, dtype=torch.bool)).isfinite().all()
 
 
+def test_an_empty_slice_has_no_part_in_what_the_others_share():
+    layer, x = combined(Centred, KroneckerAttention)(DIM, HEADS, 2).double(), tensor(4, 3, DIM)
+    mask, full = torch.tensor([True, False, True, True])[:, None].expand(4, 3), [0, 2, 3]
+    assert_close(layer(x, mask)[full], layer(x[full]))
+    assert_close(layer.maps(x, mask)[0][:, full][..., full], layer.maps(x[full])[0])
+
+
 @pytest.mark.parametrize("kind", [KroneckerAttention, Own, Everything])
 @pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
 def test_empty_batches_and_modes_pass(kind, shape):

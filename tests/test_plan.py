@@ -5,11 +5,11 @@ from math import prod
 
 import pytest
 import torch
-from hot_nbdev.cost import count
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from hot_nbdev.cost import count
 from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures
 from hot_nbdev.kronecker import kron_apply
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean, product, steps_of
