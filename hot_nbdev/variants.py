@@ -6,21 +6,27 @@
 __all__ = ['cut', 'join', 'OwnMatrices', 'Pooled', 'LateBias', 'Centred', 'Tempered', 'combined', 'hot1', 'hot2', 'hot2_text']
 
 # %% ../nbs/08a_variants.ipynb #8a77381c
-from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
+
 import torch
 from torch import Tensor, nn
+
 from .attention import scaled_linear, wide
 from .kronecker_attention import KroneckerAttention, product
 
 # %% ../nbs/08a_variants.ipynb #79d3193f
-def cut(rows: Tensor, means: Sequence[Tensor]) -> list:     # (B, Σ, dim) to one (B, *n_c, n_m, dim) for each mode
+def cut(
+    rows: Tensor,               # (B, N_1 + … + N_k, dim), with n_c rows more for each place in the other causal modes
+    means: Sequence[Tensor],    # for each mode (B, *n_c, n_m, dim), whose sizes count
+) -> list:                      # for each mode (B, *n_c, n_m, dim)
     "Joined rows, apart again."
     return [t.unflatten(1, s.shape[1:-1]) for t, s in zip(rows.split([prod(s.shape[1:-1]) for s in means], 1), means)]
 
-# %% ../nbs/08a_variants.ipynb #98bf6656
+
 def join(parts: Sequence[Tensor]) -> Tensor:
+    "Rows of all modes as one matrix: the inverse of `cut`."
     return torch.cat([t.flatten(1, -2) for t in parts], 1)
 
 # %% ../nbs/08a_variants.ipynb #64fc7988
@@ -28,87 +34,95 @@ class OwnMatrices:
     "Each mode has its own matrices for queries and keys (HOT v2)."
     def __init__(self, dim: int, heads: int = 8, order: int | None = None, *, gain: float = 4.0, bias: bool = True, **options):
         super().__init__(dim, heads, order, gain=gain, bias=bias, **options)
-        new = {k: options[k] for k in ("device", "dtype") if k in options}
+        new = {name: options.get(name) for name in ("device", "dtype")}
         self.to_q, self.to_k = (nn.ModuleList(scaled_linear(dim, dim, gain=gain, bias=bias, **new) for _ in range(order)) for _ in range(2))
 
-    def rows(self, project, means, counts):
+    def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
+        "Each mode through its own matrix."
         return join([f(t) for f, t in zip(project, means)])
 
 # %% ../nbs/08a_variants.ipynb #25ac92d3
-def _power(n, power):
+def _power(n, power: float):
     "A number of tokens, at least one, to a power."
     return (n.clamp(min=1) if isinstance(n, Tensor) else max(n, 1)) ** power
 
-# %% ../nbs/08a_variants.ipynb #af8f2a66
+
 class Pooled:
     "Slices are pooled by the mean times a power of the number of their tokens: 1 is the sum (both papers), 1/2 rsqrt."
     def __init__(self, *args, power: float = 1.0, **options):
         super().__init__(*args, **options)
         self.power = power
 
-    def rows(self, project, means, counts):
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, power={self.power}"
+
+    def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
+        "The rows of the next part, times the factor of each slice."
         found = cut(super().rows(project, means, counts), means)
         return join([wide(t) * _power(n, self.power) for t, n in zip(found, counts)])
 
 # %% ../nbs/08a_variants.ipynb #c1261fe7
 class LateBias:
     "The bias of queries and keys is added after pooling (HOT v2, its text); stands behind `Pooled`."
-    def rows(self, project, means, counts):
+    def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
+        "The rows of the next part, less what `Pooled` will multiply the bias by beyond one."
         layers = project if isinstance(project, nn.ModuleList) else [project] * len(means)
         found = zip(cut(super().rows(project, means, counts), means), counts, layers)
         return join([wide(t) - (1 - 1 / _power(n, self.power)) * f.bias for t, n, f in found])
 
 # %% ../nbs/08a_variants.ipynb #5f69434b
+def _common(t: Tensor, n) -> Tensor:      # (…, n_m, dim), and how many tokens each is a mean of; to (…, 1, dim)
+    "The mean of the slices that hold any."
+    some = (n > 0).to(t.dtype) if isinstance(n, Tensor) else t.new_ones(t.shape[-2], 1)
+    return (t * some).sum(-2, keepdim=True) / some.sum(-2, keepdim=True).clamp(min=1)
+
+
 class Centred:
     "From pooled queries and keys goes what all slices of a mode share, their mean; not along causal modes."
-    def rows(self, project, means, counts):
-        found = []
-        for m, (t, n) in enumerate(zip(cut(super().rows(project, means, counts), means), counts)):
-            if m not in self.causal:
-                some = (n > 0).to(wide(t).dtype) if isinstance(n, Tensor) else torch.ones(t.shape[-2], 1, dtype=wide(t).dtype, device=t.device)
-                common = (wide(t) * some).sum(-2, keepdim=True) / some.sum(-2, keepdim=True).clamp(min=1)
-                t = (wide(t) - common).to(t.dtype)
-            found.append(t)
-        return join(found)
+    def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
+        "The rows of the next part, less their mean in each mode."
+        found = cut(super().rows(project, means, counts), means)
+        return join([t if m in self.causal else (wide(t) - _common(wide(t), n)).to(t.dtype) for m, (t, n) in enumerate(zip(found, counts))])
 
 # %% ../nbs/08a_variants.ipynb #22262402
 class Tempered:
     "Each mode learns a factor of its scores, exp(logit_scale); it starts at 1."
-    def __init__(self, dim, heads=8, order=None, **options):
+    def __init__(self, dim: int, heads: int = 8, order: int | None = None, **options):
         super().__init__(dim, heads, order, **options)
         self.logit_scale = nn.Parameter(torch.zeros(order, device=options.get("device"), dtype=options.get("dtype")))
 
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.logit_scale)
 
-    def vectors(self, project, norm, means, counts, start=0):
+    def vectors(self, project: nn.Module, norm: nn.Module, means: Sequence[Tensor], counts: Sequence, start=0) -> list:
+        "Those of the next part; queries times the factor of their mode."
         found = super().vectors(project, norm, means, counts, start)
         return found if project is not self.to_q else [t * s.exp() for t, s in zip(found, self.logit_scale)]
 
 # %% ../nbs/08a_variants.ipynb #90bfe731
-def _bare(bases: tuple):
-    return combined(*bases).__new__(combined(*bases))
+def _bare(parts: tuple):        # a layer of these parts without its attributes, for pickle
+    return combined(*parts).__new__(combined(*parts))
 
-# %% ../nbs/08a_variants.ipynb #33a7435b
+
 @lru_cache(None)
 def combined(
     *parts: type,       # mix-ins, the last of them a layer
-) -> type:
-    "A class of these parts; a copy or a pickle of a layer knows how to make it again."
-    name = "".join(part.__name__ for part in parts)
-    return type(name, parts, {"__reduce__": lambda self: (_bare, (parts,), self.__dict__), "__doc__": " ".join(p.__doc__ for p in parts[:-1])})
+) -> type:              # their class; a copy or a pickle of a layer knows how to make it again
+    "One class of several parts."
+    name, about = "".join(p.__name__ for p in parts), " ".join(p.__doc__ for p in parts if p.__doc__)
+    return type(name, parts, {"__doc__": about, "__reduce__": lambda self: (_bare, (parts,), self.__dict__)})
 
 # %% ../nbs/08a_variants.ipynb #04622031
 def hot1(dim: int, heads: int = 8, order: int | None = None, *, power: float = 1.0, **options) -> KroneckerAttention:
     "The attention of HOT v1: project, then pool by the sum; one W_Q and W_K for all modes; no norm."
     return combined(Pooled, KroneckerAttention)(dim, heads, order, power=power, **{"norm": nn.Identity, "gain": 1.0, **options})
 
-# %% ../nbs/08a_variants.ipynb #aadd2c03
+
 def hot2(dim: int, heads: int = 8, order: int | None = None, **options) -> KroneckerAttention:
     "The attention of HOT v2 as in its code: W_Q and W_K of its own for each mode, and a norm."
     return combined(OwnMatrices, KroneckerAttention)(dim, heads, order, **{"gain": 1.0, **options})
 
-# %% ../nbs/08a_variants.ipynb #4cbebe55
+
 def hot2_text(dim: int, heads: int = 8, order: int | None = None, *, power: float = 1.0, **options) -> KroneckerAttention:
     "The attention of HOT v2 as in its text: as `hot2`, pooled by the sum, with the bias behind, and no norm."
     parts = (Pooled, *((LateBias,) if options.get("bias", True) else ()), OwnMatrices, KroneckerAttention)
