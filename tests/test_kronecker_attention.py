@@ -413,6 +413,15 @@ def test_names_make_what_the_presets_make():
         assert_close(named(x), layer(x))
 
 
+def test_with_a_mask_no_weight_leaves_the_window():
+    "The share that a mask takes is spread within the window as well."
+    torch.manual_seed(0)
+    layer, x, mask = K(DIM, HEADS, 2, by_mode={0: dict(window=1)}), torch.randn(5, 4, DIM), random_mask(5, 4)
+    at = torch.arange(5).repeat_interleave(4)
+    far = (at[:, None] - at).abs() > 1
+    assert not layer.dense_map(x, mask)[:, far].any() and layer.dense_map(x, mask)[:, ~far].any()
+
+
 # -- copies, and weights that are drawn again
 
 KINDS = {"plain": KroneckerAttention, "own matrices": Own, "everything": Everything,

@@ -436,7 +436,7 @@ NEAR = [
     ("mode_scores", "new + old - span, span).clone()", "new + old - span, span)",
      "'test_near.py::test_with_a_window_the_state_has_one_size_from_the_first_frame_on[KroneckerAttention-softmax]'"),
     ("kronecker_attention", "weigh.within(seen, q, k) if hasattr(weigh, \"within\") else seen", "seen",
-     slow("near product")),
+     "test_kronecker_attention.py::test_with_a_mask_no_weight_leaves_the_window"),
     ("layer", "own.get(\"dropout\") or 0.0", "0.0", "test_near.py::test_steps_in_training_refuse_mode_dropout"),
 ]
 GROUPS = {"pooling": POOLING, "masks": MASKS, "causal": CAUSAL, "attend": ATTEND, "kernels": KERNELS,
