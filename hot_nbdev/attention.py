@@ -289,7 +289,10 @@ def formed(
     S,          # a map, or a pair (L, R) that stands for L @ R
 ) -> Tensor:
     "A map as one matrix."
-    return S[0] @ S[1] if isinstance(S, tuple) else S
+    if not isinstance(S, tuple):
+        return S
+    with full_precision(S[0]):
+        return S[0] @ S[1]
 
 # %% ../nbs/05_attention.ipynb #3e949f33
 def attend(
@@ -306,14 +309,17 @@ def attend(
     elif hasattr(weigh, "attend") and not dropout:
         y = weigh.attend(q, k, v, seen)
     else:
-        y = F.dropout(formed(weigh(q, k, seen.dense(q.device))), dropout).to(v.dtype) @ v
+        S = F.dropout(formed(weigh(q, k, seen.dense(q.device))), dropout)
+        with full_precision(v):
+            y = S.to(v.dtype) @ v
     return seen.zero_rows(y)
 
 # %% ../nbs/05_attention.ipynb #2ece3655
 def fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float = 0.0, bias: Tensor | None = None) -> Tensor:
     "The softmax map times the values by PyTorch's fused function."
-    if v.dtype != q.dtype:      # unit vectors
-        return softmax_map(q, k, seen).to(v.dtype) @ v
+    if torch.promote_types(q.dtype, v.dtype) != q.dtype:      # unit vectors
+        with full_precision(v):
+            return softmax_map(q, k, seen).to(v.dtype) @ v
     if seen is None and bias is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     some = None if seen is None else seen.any(-1, keepdim=True)
