@@ -252,7 +252,7 @@ class Attention(nn.Module):
     def maps(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, context_mask: Tensor | None = None) -> list:
         "The maps that `forward` applies, each (*batch, heads, …): here the joint map alone."
         lead, given = x.shape[:-self.order - 1], self.door(x, mask, context, context_mask)
-        return [S.reshape(*lead, *S.shape[1:]) for S in self.find_maps(*given)]
+        return [S.reshape(*lead, *S.shape[1:]).contiguous() for S in self.find_maps(*given)]
 
     def find_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
         return [self.joint(x, mask, c, taking)]

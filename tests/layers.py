@@ -59,6 +59,15 @@ def stepped(layer, x, mask, c, cuts):
     return torch.cat(found, axis), state
 
 
+def by_map(layer, x, mask=None, **more):
+    "What a layer says, by its joint map, which is formed and multiplied with the values."
+    lead, sizes = x.shape[:-layer.order - 1], x.shape[-layer.order - 1:-1]
+    context = more.get("context", x)
+    v = layer.to_v(context).flatten(len(lead), -2).unflatten(-1, (layer.heads, -1)).movedim(-2, len(lead))
+    y = (layer.dense_map(x, mask, **more) @ v).movedim(len(lead), -2).flatten(-2)
+    return layer.to_out(y.unflatten(len(lead), sizes))
+
+
 class SquarePlus(torch.nn.Module):
     "A positive feature map that is no softmax: relu(t)² + 0.1 and the same of -t."
     def forward(self, t):

@@ -1,7 +1,7 @@
 """Attacks that the contracts do not try: loud inputs, kernels that scale, gradients of padding."""
 import pytest
 import torch
-from layers import ATTENTION, DIM, HEADS, Axial, Full, Hot1, K, Multi, each
+from layers import ATTENTION, DIM, HEADS, Axial, Full, Hot1, K, Multi, by_map, each
 from torch.testing import assert_close
 
 from hot_nbdev.kernels import PositiveRandomFeatures
@@ -17,7 +17,8 @@ def test_padding_does_not_set_the_scale_of_a_kernel(make, loud, features):
     x, mask = loud * torch.randn(4, 5, DIM), torch.zeros(7, 9, dtype=torch.bool)
     padded = torch.zeros(7, 9, DIM)
     padded[:4, :5], mask[:4, :5] = x, True
-    assert_close(layer(padded, mask)[:4, :5], layer(x), rtol=1e-4, atol=1e-5)
+    for y in (layer(padded, mask), by_map(layer, padded, mask)):
+        assert_close(y[:4, :5], layer(x), rtol=1e-4, atol=1e-5)
     assert_close(layer.dense_map(padded, mask).sum(-1), mask.flatten().float().expand(HEADS, -1))
 
 
@@ -49,3 +50,13 @@ def test_gradients_of_padding_are_zero_whatever_stands_there(case):
         for g, want in zip(grads, found[0], strict=True):
             assert want is None or torch.equal(g, want)
             assert want is None or want.isfinite().all()
+
+
+@pytest.mark.parametrize("make", [Full, Axial, Multi])
+def test_autocast_with_a_norm_drops_as_without(make):
+    "The norm gives queries and keys in float32, the values are half: no reason to form a map, nor to forget the dropout."
+    torch.manual_seed(0)
+    layer, x = make(DIM, HEADS, 2, qk_norm=True, dropout=0.5), torch.randn(2, 4, 5, DIM)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        assert not torch.equal(layer(x), layer(x))
+        assert torch.equal(layer.eval()(x), layer(x))
