@@ -175,8 +175,8 @@ def _kronecker(
     q, top = len(b[0]), _most(a) * _most(b)
     large = [[x * y for x in row for y in other] for row in a for other in b]
     panels = [_numbers("A", a, [(0, 1)], top), _numbers("B", b, [(0, 0)], top), _numbers("A ⊗ B", large, [(0, q)], top)]
-    return panels, (f"Row 1 of A ⊗ B is row 1 of block row 1; column {q + 1} is column 1 of block column 2. The entry is "
-                    f"A(1, 2) · B(1, 1) = {_num(a[0][1])} · {_num(b[0][0])} = {_num(large[0][q])}.")
+    return panels, (f"Counted from 0, row 0 of A ⊗ B is row 0 of block row 0; column {q} is column 0 of block column 1. The entry is "
+                    f"A(0, 1) · B(0, 0) = {_num(a[0][1])} · {_num(b[0][0])} = {_num(large[0][q])}.")
 
 def _most(rows: list) -> float:
     return max(abs(v) for row in rows for v in row)

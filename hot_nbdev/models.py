@@ -8,6 +8,7 @@ __all__ = ['MODELS', 'Model', 'register_model', 'make_model', 'load_model', 'HOT
 
 # %% ../nbs/models.ipynb #mdlimp
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 from pathlib import Path
 
@@ -84,13 +85,19 @@ class Model(nn.Module):
                              f"{type(config).__name__}")
         self.config = config
 
+    def differs(self, tensors: dict | None = None) -> str | None:       # name -> tensor; default: its own
+        "Where tensors differ from those of a new model of its class and settings, in words; None if nowhere."
+        with suppress(ValueError):          # of a subclass with a constructor of its own: there is nothing to compare with
+            return _difference(_plan(type(self), self.config, Path()).state_dict(), self.state_dict() if tensors is None else tensors)
+
     def save(self, folder: str | Path) -> None:
         "Write config.json and model.safetensors; where that fails, a model already there stays as it was."
         from safetensors.torch import save_file
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+        if differs := self.differs():
+            raise ValueError(f"{type(self).__name__}.save: {differs} by its settings, so load_model could not read it; if it has adapters, call "
+                             "remove_adapters(merge(model)) first, or save_adapters; else use torch.save(model.state_dict(), path)")
+        (folder := Path(folder)).mkdir(parents=True, exist_ok=True)
         weights = {name: t.contiguous() for name, t in self.state_dict().items()}
-
         def write(part):        # the settings wait, written in full, until the weights have their name
             part.write_text(f"{self.config}\n", encoding="utf-8")
             atomic_write(folder / "model.safetensors", lambda own: save_file(weights, own))
@@ -101,11 +108,9 @@ class Model(nn.Module):
         "A model that `save` wrote, in the precision it was written in, or in `dtype`."
         folder, config = Path(folder), _saved_config(folder)
         weights = _read_weights(folder / "model.safetensors", device)
-        differs = _difference(_plan(cls, config, folder).state_dict(), weights)
-        if differs:
+        if differs := _difference(_plan(cls, config, folder).state_dict(), weights):
             raise ValueError(f"{folder / 'model.safetensors'} does not fit config.json beside it: {differs}")
-        if dtype is None:
-            dtype = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
+        dtype = dtype or next((t.dtype for t in weights.values() if t.is_floating_point()), None)
         model = cls(config, device=device, dtype=dtype)
         model.load_state_dict(weights)
         return model.eval()

@@ -280,18 +280,13 @@ def _(layer: Sharded, x, mask, state, start):
 class _OwnLearned(LearnedPositions):
     def forward(self, x: Tensor) -> Tensor:
         cuts = self.parts.cuts("LearnedPositions", x.shape, len(self.sizes), x.device)
-        sizes = list(x.shape[-len(self.sizes) - 1:-1])
-        for cut in cuts:
-            sizes[cut.mode] = cut.whole
-        return x + self.table(sizes, {cut.mode: (cut.start, cut.own) for cut in cuts}).to(x.dtype)
+        return super().forward(x, {cut.mode: (cut.start, cut.whole) for cut in cuts})
 
 # %% ../nbs/29_sharding.ipynb #a7016131
 class _OwnSineCosine(SineCosinePositions):
     def forward(self, x: Tensor) -> Tensor:
         cuts = self.parts.cuts("SineCosinePositions", x.shape, self.order, x.device)
-        table = self.table(x.shape[-self.order - 1:-1], x.device, torch.promote_types(x.dtype, torch.float32),
-                           {cut.mode: cut.start for cut in cuts})
-        return x + table.to(x.dtype)
+        return super().forward(x, {cut.mode: (cut.start, cut.whole) for cut in cuts})
 
 # %% ../nbs/29_sharding.ipynb #86128bb1
 class _OwnPatches(PatchEmbed):

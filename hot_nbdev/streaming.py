@@ -11,7 +11,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 from .models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, series_head
-from .patches import ConvStem, LocalStem, cut_to, unpatchify
+from .patches import ConvStem, cut_to, unpatchify
 from .positions import LearnedPositions, SineCosinePositions
 from .streams import StreamState, steps, sum_dtype
 
@@ -23,8 +23,6 @@ def stem_reach(
     "How far before a patch its stem reads."
     if isinstance(stem, nn.Linear):
         return 0
-    if isinstance(stem, LocalStem):
-        return stem.pads[mode][0]
     if not isinstance(stem, ConvStem):
         raise ValueError(f"stream_steps: how far {type(stem).__name__} reads into the past is not known; choose stem='linear', "
                          "'conv' or 'local' for a stream")
@@ -61,20 +59,13 @@ def _placed(encoder: HOTEncoder, x: Tensor, c: int, past: dict) -> tuple:
     if (age != first).any():
         raise ValueError(f"stream_steps: streams have had {age.tolist()} tokens, so they stand at different positions along mode {c}; "
                          "restart all of them together, or choose positions='rotary', or none along this mode")
-    if isinstance(positions, SineCosinePositions):
-        table = positions.table(sizes, x.device, torch.promote_types(x.dtype, torch.float32), {c: first})
-    else:
-        table = _learned_part(positions, sizes, c, first)
-    return x + table.to(x.dtype), {"age": age + sizes[c]}
-
-# %% ../nbs/26a_streaming.ipynb #bec23d7f
-def _learned_part(positions: LearnedPositions, sizes: list, c: int, first: int) -> Tensor:
-    "The part of a learned table that comes next."
-    size, end = positions.sizes[c], first + sizes[c]
-    if end > size:
-        raise ValueError(f"stream_steps: positions are learned for {size} tokens along mode {c}, and the stream has "
-                         f"come to {end}; choose positions='rotary' or 'sincos', or none along this mode")
-    return positions.table([size if m == c else n for m, n in enumerate(sizes)]).narrow(c, first, sizes[c])
+    whole = end = first + sizes[c]
+    if isinstance(positions, LearnedPositions):
+        whole = positions.sizes[c]
+        if end > whole:
+            raise ValueError(f"stream_steps: positions are learned for {whole} tokens along mode {c}, and the stream has "
+                             f"come to {end}; choose positions='rotary' or 'sincos', or none along this mode")
+    return positions(x, {c: (first, whole)}), {"age": age + sizes[c]}
 
 # %% ../nbs/26a_streaming.ipynb #320c155c
 def encoder_steps(

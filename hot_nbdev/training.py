@@ -80,7 +80,7 @@ def decay_groups(
     "Parameters that decay, and those that do not: norms, biases, and whatever has fewer than two axes."
     norms = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._NormBase, *([nn.RMSNorm] if hasattr(nn, "RMSNorm") else []))
     inside = {id(p) for m in model.modules() if isinstance(m, norms) for p in m.parameters(recurse=False)}
-    free = lambda name, p: p.ndim < 2 or id(p) in inside or "bias" in name.rsplit(".", 2)[-1] or ".biases." in f".{name}."
+    free = lambda name, p: p.ndim < 2 or id(p) in inside or "bias" in name.rsplit(".", 2)[-1]
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     return [{"params": [p for name, p in named if not free(name, p)], "weight_decay": weight_decay},
             {"params": [p for name, p in named if free(name, p)], "weight_decay": 0.0}]
@@ -274,13 +274,13 @@ def _save(run: Run) -> None:
 
 
 def _save_model(run: Run) -> None:
-    "Weights and configuration, as `load_model` reads them."
+    "Weights, and the configuration, if it describes them: then `load_model` reads both."
     from safetensors.torch import save_file
-    tensors, folder, config = devices.model_tensors(run.learner.model), run.checkpoints.folder, getattr(run.learner.bare, "config", None)
+    tensors, folder, bare = devices.model_tensors(run.learner.model), run.checkpoints.folder, run.learner.bare
 
     def write():
-        if hasattr(config, "save"):
-            atomic_write(folder / "config.json", config.save)
+        if hasattr(getattr(bare, "config", None), "save") and not getattr(bare, "differs", lambda own: None)(tensors):
+            atomic_write(folder / "config.json", bare.config.save)
         atomic_write(folder / "model.safetensors", lambda part: save_file(tensors, part))
     runs.write_in_run(run.learner.accelerator, run.checkpoints, write)
 

@@ -138,8 +138,8 @@ kinds.kronecker = {
   says(d, s) {
     const [p, q] = [d.b.length, d.b[0].length];
     const [i, r, j, c] = [Math.floor(s.r / p), s.r % p, Math.floor(s.c / q), s.c % q], [a, b] = [d.a[i][j], d.b[r][c]];
-    return `Row ${s.r + 1} of A ⊗ B is row ${r + 1} of block row ${i + 1}; column ${s.c + 1} is column ${c + 1} of block ` +
-      `column ${j + 1}. The entry is A(${i + 1}, ${j + 1}) · B(${r + 1}, ${c + 1}) = ${num(a)} · ${num(b)} = ${num(a * b)}.`;
+    return `Counted from 0, row ${s.r} of A ⊗ B is row ${r} of block row ${i}; column ${s.c} is column ${c} of block ` +
+      `column ${j}. The entry is A(${i}, ${j}) · B(${r}, ${c}) = ${num(a)} · ${num(b)} = ${num(a * b)}.`;
   },
 };
 

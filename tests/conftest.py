@@ -7,7 +7,8 @@ import pytest
 import torch
 
 sys.modules.setdefault("rfc3987_syntax", None)      # jsonschema takes a second to import a grammar of addresses
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tools")]
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools"), str(ROOT / "examples")]
 
 from order import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: E402, F401
 

@@ -54,7 +54,8 @@ def attention(kind, dim, heads, order, *, kernel=None, turned=None, **options):
     return make_attention(kind, dim, heads, order, **options, **F64)
 
 
-def linear(**settings):
+def linear(*, init=None, plan=None, **settings):
+    "How weights began and in which order factors were applied was once a setting; neither changes what they give."
     return NdLinear(**settings, **F64)
 
 
@@ -134,13 +135,17 @@ CALLS = {
 
 # Reading.
 
-FORMER = [(r"weigh\.(\d+)\.(.*\.)?table$", r"mode_scores.\1.table"), (r"weigh\.(.*\.)?omega$", "kernel.omega")]
+FORMER = [(r"weigh\.(\d+)\.(.*\.)?table$", r"mode_scores.\1.table"), (r"weigh\.(.*\.)?omega$", "kernel.omega"),
+          (r"(^|\.)weight(\d+)$", r"\1weights.\2"), (r"(^|\.)bias(\d+)$", r"\1biases.\2"),     # NdLinear
+          (r"(^|\.)grid$", r"\1tables.0"), (r"(^|\.)table(\d+)$", r"\1tables.\2")]             # learned positions
 
 
-def former(name: str) -> str:
-    "What a weight of today is called in the file."
-    for pattern, there in FORMER:
-        name = re.sub(pattern, there, name)
+def former(name: str, there) -> str:
+    "What a weight of today is called in the file, which has the names `there`."
+    for pattern, before in FORMER:
+        name = re.sub(pattern, before, name)
+    if name not in there:       # a table was numbered by its place, and a stem of one layer had no list of layers
+        name = re.sub(r"tables\.\d+$", "tables.0", name).replace("proj.layers.0.", "proj.conv.")
     return name
 
 
@@ -162,8 +167,9 @@ def rebuilt(record: dict, tensors: dict) -> torch.nn.Module:
     names, shapes = record["weights"].keys(), record["weights"].values()
     flat = tensors[f"{record['name']}/weights"].split([prod(s) for s in shapes]) if names else ()
     there = {n: t.view(s) for n, s, t in zip(names, shapes, flat, strict=True)}
-    layer.load_state_dict({n: there[former(n)] for n in layer.state_dict()})
-    assert set(map(former, layer.state_dict())) == set(there)
+    own = layer.state_dict()
+    layer.load_state_dict({n: there[former(n, there)].reshape(t.shape) for n, t in own.items()})
+    assert {former(n, there) for n in own} == set(there)
     return layer
 
 

@@ -387,14 +387,13 @@ LINEAR = [
     Linear("linear three modes", NdLinear, 3, slow_nd_linear),
     Linear("linear four modes", NdLinear, 4, slow_nd_linear),
     Linear("linear order", partial(NdLinear, sequence=(2, 0, 1)), 3, slow_nd_linear),
-    Linear("linear order, two modes", partial(NdLinear, sequence=(1, 0), init="linear"), 2, slow_nd_linear),
+    Linear("linear order, two modes", partial(NdLinear, sequence=(1, 0)), 2, slow_nd_linear),
     Linear("linear full bias", partial(NdLinear, bias="full"), 3, slow_nd_linear),
     Linear("linear full bias, order", partial(NdLinear, bias="full", sequence=(3, 1, 0, 2)), 4,
               slow_nd_linear, True),
     Linear("linear no bias", partial(NdLinear, bias=False), 3, slow_nd_linear),
-    Linear("linear plain, order", partial(NdLinear, plan="plain", sequence=(0, 2, 1)), 3,
-              slow_nd_linear, True),
-    Linear("linear plain", partial(NdLinear, plan="plain"), 3, slow_nd_linear, True),
+    Linear("linear order, three modes", partial(NdLinear, sequence=(0, 2, 1)), 3, slow_nd_linear, True),
+    Linear("linear full bias, two modes", partial(NdLinear, bias="full"), 2, slow_nd_linear, True),
     Linear("linear no bias, order", partial(NdLinear, bias=False, sequence=(1, 0)), 2, slow_nd_linear),
 ]
 LAYERS = ATTENTION + GRIDS + LINEAR

@@ -630,9 +630,8 @@ def test_what_studies_ask_for_is_taken_apart_into_single_runs(load):
 
 
 @pytest.fixture
-def peft_task(load, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchvision", None)   # transformers looks for it; it is not needed
-    pytest.importorskip("peft", reason='needs PEFT: pip install "hot_nbdev[peft]"')
+def peft_task(load):
+    pytest.importorskip("peft_method", reason='needs PEFT: pip install "peft>=0.21"')
     return load("peft_task")
 
 

@@ -34,6 +34,15 @@ def test_labels_are_numbered_by_chapter_and_kind(book):
         "def-second": "Definition 2.1", "exr-one": "Exercise 2.1"}
 
 
+def test_a_sibling_has_a_letter_and_numbers_of_its_own(tmp_path):
+    statement = "::: {#thm-side}\nTrue.\n:::\n\n$$ x = y $$ {#eq-side}"
+    smallbook.write_nbs(tmp_path / "nbs", **{"01a_side": ["# A side", statement]})
+    book = crossref.Book(tmp_path / "nbs", tmp_path).check_or_raise()
+    assert [book.targets[label].number for label in ("thm-side", "eq-side", "thm-main")] == ["1a.1", "1a.1", "1.1"]
+    assert crossref.page_of("01a_side.ipynb") == "side"
+    assert crossref.numbered_title("title: A side", "01a_side.ipynb") == "title: 1a A side"
+
+
 @pytest.mark.parametrize("source, expected", [
     ("by @lem-help.", "by [Lemma 1.1](#lem-help)."),
     ("by @def-second, @exr-one",
@@ -251,7 +260,10 @@ def test_documented_symbols_get_a_table_of_arguments():
         "| `*mats` | `Tensor` |  | k \\>= 1 factors, each (\\*batch, m\\_i) like `a` or `b` |",
         "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
         "| *returns* | `Tensor` |  | (\\*batch, m) |"]
-    assert "[source](https://example.org/k.py#L3){.api-source}" in crossref.quarto_entry(entry)
+    page, chapter = crossref.quarto_entry(entry), crossref.quarto_entry(entry, chapter="2")
+    assert all("[source](https://example.org/k.py#L3){.api-source}" in text for text in (page, chapter))
+    assert "<details>" not in page and sorted(set(page.split()) - set(chapter.split())) == []
+    assert chapter.index(entry.doc) < chapter.index("<summary>Arguments</summary>") < chapter.index("kron_of(*mats")
     assert apidoc.Entry.parse("Some text") is None
 
 

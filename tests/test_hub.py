@@ -1,20 +1,21 @@
-"""Models go to a hub and come back: a small hub on this machine listens to the real huggingface_hub."""
+"""Models go to a hub and come back (examples/hub.py): a small hub on this machine hears the real library."""
 import inspect
 import json
 import pickle
-import subprocess
 import sys
 
 import pytest
 import torch
 from smallhub import SmallHub
 
-from hot_nbdev.hub import FILES, model_card, pull_model, push_model
+from hot_nbdev.adapters import add_adapters
 from hot_nbdev.linear import LinearConfig
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
 
-NEEDS = 'needs huggingface_hub: pip install "hot_nbdev[hub]"'
+library = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install huggingface_hub")
+from hub import FILES, model_card, pull_model, push_model  # noqa: E402
+
 SMALL = dict(patch=(2, 2), dim=8, depth=1, heads=2)
 KINDS = [HOTConfig(**SMALL), ClassifierConfig(**SMALL, classes=3), LinearConfig(),
          SegmenterConfig(**SMALL, attention="axial", causal=(0,)),
@@ -24,7 +25,6 @@ KINDS = [HOTConfig(**SMALL), ClassifierConfig(**SMALL, classes=3), LinearConfig(
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     "A small hub that huggingface_hub takes for the one of the world."
-    library = pytest.importorskip("huggingface_hub", reason=NEEDS)
     HfApi, _ = library.HfApi, library.snapshot_download     # loads the modules that hold addresses
     with SmallHub() as small:
         places = {"ENDPOINT": small.address, "HF_HUB_CACHE": str(tmp_path / "cache"),
@@ -96,9 +96,8 @@ def test_a_card_is_written_once(hub):
 
 
 def test_the_card_is_one_that_the_hub_reads():
-    library = pytest.importorskip("huggingface_hub", reason=NEEDS)
     card = library.ModelCard(model_card(make_model(KINDS[1]), "someone/thing"))
-    assert card.data.library_name == "hot_nbdev" and "pull_model('someone/thing')" in card.text
+    assert card.data.library_name == "hot_nbdev" and "load_model(snapshot_download('someone/thing'" in card.text
 
 
 def test_what_was_downloaded_needs_no_network(hub, tmp_path):
@@ -117,20 +116,15 @@ def test_settings_of_an_unknown_kind_are_told(hub):
         pull_model("someone/other")
 
 
-def test_what_is_no_model_is_not_pushed():
-    with pytest.raises(ValueError, match="push_model: model is a Linear, but must be a hot_nbdev Model"):
-        push_model(torch.nn.Linear(2, 2), "someone/thing")
+def test_what_could_not_be_pulled_is_not_pushed(hub):
+    model = add_adapters(make_model(KINDS[1]), "*.ff.*")
+    with pytest.raises(ValueError, match="load_model could not read it"):
+        push_model(model, "someone/thing", token="hf_x")
+    assert hub.asked == []
 
 
-@pytest.mark.parametrize("name,call", [("push_model", lambda: push_model(make_model(KINDS[1]), "a/b")),
-                                       ("pull_model", lambda: pull_model("a/b"))])
-def test_without_huggingface_hub_the_error_names_the_extra(monkeypatch, name, call):
-    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ImportError, match=name + r' needs huggingface_hub, .*: pip install "hot_nbdev\[hub\]"'):
-        call()
-
-
-def test_importing_the_module_does_not_import_huggingface_hub():
-    code = "import sys, hot_nbdev.hub; print('huggingface_hub' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+def test_the_card_says_how_the_model_is_loaded(hub):
+    model, names = make_model(KINDS[1]), {}
+    push_model(model, "someone/thing", token="hf_x")
+    exec(model_card(model, "someone/thing").split("```")[1].removeprefix("python"), names)
+    assert names["model"].head.weight.equal(model.head.weight)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from layers import tensor
 from often import examples
 from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev.kronecker import kron, kron_apply, kron_sum, kron_sum_apply
 
@@ -42,11 +43,11 @@ def test_applying_equals_the_formed_matrix(sizes, batch, own, transpose, data):
     mats = [tensor(*lead, *((n, r) if transpose else (r, n)), seed=i)
             for i, (n, r) in enumerate(zip(sizes, rows, strict=True))]
     K = kron(*mats).mT if transpose else kron(*mats)
-    y = kron_apply(mats, x, transpose)
+    y = kron_apply([A.mT for A in mats] if transpose else mats, x)
     assert_close(y.flatten(-len(sizes) - 1, -2), K @ x.flatten(-len(sizes) - 1, -2))
     square = [tensor(*lead, n, n, seed=i) for i, n in enumerate(sizes)]
     K = kron_sum(*square).mT if transpose else kron_sum(*square)
-    y = kron_sum_apply(square, x, transpose)
+    y = kron_sum_apply([A.mT for A in square] if transpose else square, x)
     assert_close(y.flatten(-len(sizes) - 1, -2), K @ x.flatten(-len(sizes) - 1, -2))
 
 
@@ -57,8 +58,23 @@ def test_factors_and_tensor_broadcast_their_batches():
     assert_close(y[4, 1], kron_apply([A[1], B], x[4, 0]))
 
 
+def test_batches_of_factors_broadcast_and_may_be_empty():
+    A, B = tensor(5, 2, 3, 3), tensor(2, 4, 4, seed=1)
+    assert_close(kron(A, B)[3, 1], torch.kron(A[3, 1], B[1]))
+    assert_close(kron_sum(A, B)[3, 1], torch.kron(A[3, 1], eye(4)) + torch.kron(eye(3), B[1]))
+    assert kron(A[:0], B).shape == kron_sum(A[:0], B).shape == (0, 2, 12, 12)
+    assert kron_apply([A[:0], B], tensor(2, 3, 4, 6)).shape == (0, 2, 3, 4, 6)
+
+
+def test_the_cheapest_mode_is_multiplied_first():
+    mats, x = [torch.empty(9, 3, device="meta"), torch.empty(1, 8, device="meta")], torch.empty(3, 8, 1, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        kron_apply(mats, x)
+    assert counter.get_total_flops() == 2 * (3 * 8 + 9 * 3)
+
+
 def test_errors_say_what_would_fit():
-    with pytest.raises(ValueError, match="try transpose=True"):
+    with pytest.raises(ValueError, match="its transpose fits: A.mT"):
         kron_apply([torch.ones(4, 2)], torch.ones(4, 3))
     with pytest.raises(ValueError, match="a square matrix is needed"):
         kron_sum_apply([torch.ones(4, 2)], torch.ones(2, 3))

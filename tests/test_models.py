@@ -583,15 +583,39 @@ def test_registering_says_what_does_not_belong_together():
 
 
 def test_a_stem_of_ones_own_in_a_saved_model(tmp_path):
-    from hot_nbdev.patches import STEMS, register_stem
-    register_stem("deep", lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
-        nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh()))
+    from hot_nbdev.patches import STEMS
+    STEMS["deep"] = lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
+        nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh())
     try:
         model, x = make("classifier", stem="deep")
         model.save(tmp_path)
         assert torch.equal(load_model(tmp_path)(x), model(x))
     finally:
         del STEMS["deep"]
+
+
+def test_the_trainer_of_transformers_takes_a_module_that_holds_a_model(tmp_path, monkeypatch):
+    "It sets an attribute of `model.config`, which our settings refuse; so it is given a model with a loss around it."
+    monkeypatch.setitem(sys.modules, "torchvision", None)       # transformers imports one, and needs none
+    transformers = pytest.importorskip("transformers")
+
+    class WithLoss(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def forward(self, x, labels):
+            scores = self.model(x)
+            return {"loss": nn.functional.cross_entropy(scores, labels), "logits": scores}
+    model = make_model(ClassifierConfig(**SMALL, patch=(2, 2), classes=3))
+    data = [{"x": torch.randn(4, 4, 1), "labels": torch.tensor(i % 3)} for i in range(6)]
+    before = model.head.weight.detach().clone()
+    options = transformers.TrainingArguments(str(tmp_path / "run"), max_steps=1, report_to=[], use_cpu=True,
+                                             disable_tqdm=True, save_strategy="no")
+    transformers.Trainer(WithLoss(model), options, train_dataset=data).train()
+    assert not torch.equal(model.head.weight, before)
+    model.save(tmp_path / "model")
+    assert torch.equal(load_model(tmp_path / "model").head.weight, model.head.weight)
 
 
 def test_sharing_by_a_mixin_keeps_working(tmp_path):

@@ -151,7 +151,7 @@ def test_every_entry_of_a_kronecker_product_is_the_product_that_is_told(opened):
     for r, c in product(range(4), range(6)):
         x, y = a[r // 2][c // 3], b[r % 2][c % 3]
         told = says(opened, "kronecker")
-        assert f"Row {r + 1} of" in told and told.endswith(f"= {x} · {y} = {x * y}.")
+        assert f"row {r} of A" in told and told.endswith(f"= {x} · {y} = {x * y}.")
         press(opened, large, *(["ARROW_RIGHT"] if c < 5 else ["ARROW_DOWN", *["ARROW_LEFT"] * 5]))
 
 

@@ -1,10 +1,13 @@
 """What NdLinear promises beyond test_contracts.py: dense twin, sequence of modes, counts, start, the peer."""
 import re
+import subprocess
+import sys
 import time
 import warnings
-from functools import reduce
+from functools import partial, reduce
 from inspect import signature
 from math import prod
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,15 +18,13 @@ from often import examples
 from torch import nn
 from torch.func import functional_call, grad, jacrev, vmap
 from torch.nn.utils import prune
-from torch.nn.utils.parametrizations import orthogonal, spectral_norm
+from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev import ndlinear
-from hot_nbdev.cost import peak_memory
 from hot_nbdev.ndlinear import (
-    PLANS,
     NdLinear,
     approximation_error,
     effective_dimension,
@@ -36,9 +37,9 @@ linear = each(LINEAR)
 BIASES = ["mode", "full", False]
 
 
-def make(sizes, out, bias="mode", sequence=None, dtype=F64, **options):
+def make(sizes, out, bias="mode", sequence=None, dtype=F64):
     "A layer whose biases are not zero."
-    layer = NdLinear(sizes, out, bias, sequence=sequence, dtype=dtype, **options)
+    layer = NdLinear(sizes, out, bias, sequence=sequence, dtype=dtype)
     for b in layer.biases:
         nn.init.normal_(b)
     return layer
@@ -55,17 +56,17 @@ def draw(data, most=4, modes=4):
 def dense(layer, parameters):
     "Matrix and constant of the dense layer as functions of the parameters, by Kronecker products."
     N = len(layer.weights)
-    weights = [parameters[f"weights.{k}"] for k in range(N)]
+    weights = [parameters[f"weight{k}"] for k in range(N)]
     W, c = reduce(torch.kron, weights), torch.zeros((), dtype=F64)
     if layer.bias == "full":
-        c = parameters["biases.0"].flatten()
+        c = parameters["bias0"].flatten()
     elif layer.bias:
         done = []
         for k in layer.sequence:                   # b_k meets the weights that come later
             done.append(k)
             rows = [torch.ones(w.shape[0], dtype=F64) if j in done else w.sum(1)
                     for j, w in enumerate(weights)]
-            rows[k] = parameters[f"biases.{k}"]
+            rows[k] = parameters[f"bias{k}"]
             c = c + reduce(torch.kron, rows)
     return W, c
 
@@ -129,12 +130,15 @@ def test_where_sizes_coincide_the_last_modes_are_taken(bias):
 
 @examples(40)
 @given(data=st.data())
-def test_plans_change_nothing_but_time(data):
+def test_ways_change_nothing_but_time(data):
+    "The function, and the layer told to take either way."
     sizes, out, bias, sequence = draw(data, most=7)
     layer, x = make(sizes, out, bias, sequence), tensor(2, *sizes)
-    want, biases = layer(x), [*layer.biases] if bias == "mode" else layer.biases[0] if bias else None
-    for plan in PLANS:
-        assert_close(nd_linear(x, layer.weights, biases, sequence, plan), want)
+    want, biases = layer(x), layer.biases if bias == "mode" else layer.biases[0] if bias else None
+    assert_close(nd_linear(x, layer.weights, biases, sequence), want)
+    for way in [(layer.sequence, bias == "mode"), (tuple(contraction_sequence(sizes, out)), False)]:
+        layer.way = way
+        assert_close(layer(x), want)
 
 
 def test_nothing_is_timed_and_nothing_is_remembered(monkeypatch):
@@ -143,9 +147,8 @@ def test_nothing_is_timed_and_nothing_is_remembered(monkeypatch):
         raise AssertionError("a clock was read")
     for name in ("perf_counter", "perf_counter_ns", "time", "monotonic"):
         monkeypatch.setattr(time, name, clock)
-    for plan in PLANS:
-        layer, x = make((5, 6, 7), (7, 6, 5), plan=plan), tensor(3, 5, 6, 7)
-        assert torch.equal(layer(x), layer(x))
+    layer, x = make((5, 6, 7), (7, 6, 5)), tensor(3, 5, 6, 7)
+    assert torch.equal(layer(x), layer(x))
     tables = [n for n, v in vars(ndlinear).items() if isinstance(v, dict) and not n.startswith("__")]
     assert not hasattr(ndlinear, "time") and not tables
 
@@ -158,9 +161,9 @@ def test_no_private_calls_of_torch():
 @pytest.mark.parametrize("sizes, out", [((4, 6), (3, 5)), ((5,), (2,)), ((2, 3, 4), (3, 2, 2))])
 def test_bias_true_is_a_bias_for_each_mode(sizes, out):
     torch.manual_seed(0)
-    layer = NdLinear(sizes, out, bias=True, init="linear")
+    layer = NdLinear(sizes, out, bias=True)
     torch.manual_seed(0)
-    same = NdLinear(sizes, out, bias="mode", init="linear")
+    same = NdLinear(sizes, out, bias="mode")
     assert layer.bias == "mode" and repr(layer) == repr(same)
     assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), same.parameters(), strict=True))
     assert effective_dimension(sizes, out, True) == effective_dimension(sizes, out, "mode")
@@ -168,7 +171,7 @@ def test_bias_true_is_a_bias_for_each_mode(sizes, out):
 
 def test_repr_shows_every_setting():
     "All that the constructor takes but device and dtype, so that a layer can be made from it."
-    for options in ({}, dict(bias="full", init="linear", sequence=(1, 0), plan="plain"), dict(bias=False)):
+    for options in ({}, dict(bias="full", sequence=(1, 0)), dict(bias=False)):
         layer = NdLinear((2, 3), (4, 5), **options)
         settings = signature(NdLinear).parameters.keys() - {"device", "dtype"}
         assert set(re.findall(r"(\w+)=", layer.extra_repr())) == settings
@@ -176,32 +179,18 @@ def test_repr_shows_every_setting():
         assert all(getattr(again, name) == getattr(layer, name) for name in settings)
 
 
-@examples(60)
-@given(data=st.data())
-def test_cost_says_what_is_counted_and_measured(data):
-    "FLOPs exactly; the peak, with the input, at most twice what it says, and never less."
-    sizes, out, bias, sequence = draw(data, most=12)
-    dtype, plan = data.draw(st.sampled_from([torch.float32, F64])), data.draw(st.sampled_from(PLANS))
-    batch = data.draw(st.integers(1, 40))
-    layer = make(sizes, out, bias, sequence, dtype, plan=plan)
-    x, said = tensor(batch, *sizes, dtype=dtype), layer.cost(batch)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        layer(x)
-    assert counter.get_total_flops() == said.flops
-    with torch.no_grad():
-        seen = peak_memory(layer, x)
-    assert said.peak <= seen.peak + x.numel() * x.element_size() <= 2 * said.peak
-    assert said.bytes <= seen.moved
-
-
 def test_the_rule_leaves_the_given_sequence_where_that_saves_two_thirds_of_the_work():
-    row = NdLinear((1, 100), (100, 1), plan="plain"), NdLinear((1, 100), (100, 1))
-    assert [layer.cost().flops for layer in row] == [40_000, 400]
+    assert NdLinear((1, 100), (100, 1)).way == ((1, 0), False)
+    assert [flops((1, 100), (100, 1), order) for order in [(0, 1), (1, 0)]] == [40_000, 400]
     for bias in BIASES:
         for out in [(4, 20), (4, 8), (4, 4), (4, 2)]:                   # 1.83, 2.08, 2.5, 3.33 times the cheapest
             plain, cheapest = flops((2, 20), out), flops((2, 20), out, contraction_sequence((2, 20), out))
             kept = bias == "mode" and plain <= 3 * cheapest
-            assert NdLinear((2, 20), out, bias).cost().flops == (plain if kept else cheapest) and cheapest < plain
+            layer = NdLinear((2, 20), out, bias)
+            assert layer.way == (((0, 1), True) if kept else ((1, 0), False)) and cheapest < plain
+            with FlopCounterMode(display=False) as counter:
+                layer(torch.zeros(1, 2, 20))
+            assert counter.get_total_flops() == (plain if kept else cheapest)
 
 
 def test_a_product_starts_from_its_bias():
@@ -215,39 +204,137 @@ def test_a_product_starts_from_its_bias():
     assert [calls(NdLinear(*sizes, bias)) for bias in BIASES] == [0, 1, 0]
 
 
-@pytest.mark.parametrize("init", ["variance", "linear"])
 @pytest.mark.parametrize("bias", BIASES)
-def test_a_seed_gives_the_weights_that_it_always_gave(init, bias):
-    "Weights and biases are drawn in turn, biases also where they become zero."
+def test_a_seed_gives_the_weights_that_it_always_gave(bias):
+    "Weights and biases are drawn in turn, biases too, though they become zero."
     torch.manual_seed(3)
-    layer = NdLinear((4, 3, 2), (2, 5, 3), bias, init)
+    layer = NdLinear((4, 3, 2), (2, 5, 3), bias)
     torch.manual_seed(3)
     for k, (n, W) in enumerate(zip((4, 3, 2), layer.weights, strict=True)):
-        want = torch.empty_like(W).uniform_(-1, 1)
-        assert_close(W, want * ((1 if init == "linear" else 3) / n) ** 0.5)
-        for b in list(layer.biases)[k:k + 1]:
+        assert_close(W, torch.empty_like(W).uniform_(-1, 1) * (3 / n) ** 0.5)
+        for b in layer.biases[k:k + 1]:
             torch.empty_like(b).uniform_(-1, 1)
+            assert not b.any()
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_traces_for_any_batch(plan):
-    layer = make((4, 5, 3), (5, 2, 6), plan=plan)
+@pytest.mark.parametrize("bias", BIASES)
+def test_a_reset_after_the_meta_device_is_the_start(bias):
+    "The same seed gives the same numbers, so the distribution is the same."
+    torch.manual_seed(5)
+    want = NdLinear((4, 3, 2), (2, 5, 3), bias)
+    later = NdLinear((4, 3, 2), (2, 5, 3), bias, device="meta").to_empty(device="cpu")
+    for p in later.parameters():
+        nn.init.constant_(p, float("nan"))
+    torch.manual_seed(5)
+    later.reset_parameters()
+    assert all(torch.equal(p, q) for p, q in zip(later.parameters(), want.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("way", [((0, 1, 2), True), ((1, 0, 2), False)])
+def test_traces_for_any_batch(way):
+    layer = make((4, 5, 3), (5, 2, 6))
+    layer.way = way
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         traced = torch.jit.trace(layer, tensor(2, 4, 5, 3))
         assert_close(traced(tensor(7, 4, 5, 3)), layer(tensor(7, 4, 5, 3)))
 
 
-@pytest.mark.parametrize("change", [
-    lambda weights: prune.l1_unstructured(weights, "0", 0.5), lambda weights: spectral_norm(weights, "0"),
-    lambda weights: orthogonal(weights, "0")])
+@pytest.mark.parametrize("change", [partial(prune.l1_unstructured, amount=0.5), spectral_norm, orthogonal, weight_norm])
 def test_weights_may_be_reparametrized(change):
+    "And what stands behind a weight is trained: the next call sees the step."
     layer, x = make((4, 4), (4, 4)).eval(), tensor(3, 4, 4)
     before = layer(x)
-    change(layer.weights)
-    want = nd_linear(x, [getattr(layer.weights, k) for k in "01"], layer.biases)
+    change(layer, name="weight0")
+    want = nd_linear(x, [layer.weight0, layer.weight1], layer.biases)
     assert_close(layer(x), want)
-    assert not torch.allclose(before, want)
+    assert torch.allclose(before, want) == (change is weight_norm)
+    loss = layer(x).square().sum()
+    loss.backward()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p -= 1e-3 * p.grad
+    assert layer(x).square().sum() < loss
+
+
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("sizes, out", [((2, 4), (2, 4)), ((1, 30), (30, 1))])
+def test_offloading_reaches_every_weight(bias, sizes, out):
+    "accelerate brings weights from the meta device before a module is called: alone, and within others."
+    accelerate = pytest.importorskip("accelerate")
+    layer, x = make(sizes, out, bias), tensor(3, *sizes)
+    want = layer(x)
+    model = nn.Sequential(layer, nn.Flatten())
+    accelerate.cpu_offload(layer)
+    assert all(p.is_meta for p in layer.parameters())
+    assert_close(layer(x), want)
+    accelerate.hooks.remove_hook_from_module(layer, recurse=True)
+    accelerate.cpu_offload(model)
+    assert_close(model(x), want.flatten(1))
+
+
+@pytest.mark.parametrize("bias", BIASES)
+def test_weights_that_are_only_there_while_their_module_is_called(bias):
+    "As when shards are gathered: a hook before each module with parameters of its own, and one behind it."
+    layer, x = make((3, 4), (4, 2), bias), tensor(5, 3, 4)
+    want = layer(x)
+    model = nn.Sequential(nn.Linear(4, 4, dtype=F64), layer)
+    for own in (m for m in model.modules() if next(m.parameters(recurse=False), None) is not None):
+        whole = {n: p.detach().clone() for n, p in own.named_parameters(recurse=False)}
+        for p in own.parameters(recurse=False):
+            p.data = p.new_full((1,), float("nan"))
+
+        def gather(module, args, whole=whole):
+            for n, t in whole.items():
+                getattr(module, n).data = t.clone()
+
+        def free(module, args, result, whole=whole):
+            for n in whole:
+                getattr(module, n).data = result.new_full((1,), float("nan"))
+        own.register_forward_pre_hook(gather)
+        own.register_forward_hook(free)
+    with torch.no_grad():
+        assert_close(layer(x), want)
+        assert model(x).isfinite().all()
+
+
+def test_a_pickle_is_the_layer_in_a_fresh_process(tmp_path):
+    layer, x = make((3, 4), (2, 5), sequence=(1, 0)), tensor(2, 3, 4)
+    torch.save((layer, x, layer(x).detach()), tmp_path / "layer.pt")
+    code = (f"import torch; layer, x, want = torch.load({str(tmp_path / 'layer.pt')!r}, weights_only=False); "
+            "torch.testing.assert_close(layer(x), want); print(layer.sequence, layer.way)")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[1])
+    assert ran.stdout.strip() == f"{layer.sequence} {layer.way}", ran.stderr
+
+
+def test_names_of_parameters():
+    "And the lists are no place to put a weight: assigning to one says so."
+    layer = make((3, 4), (2, 5))
+    assert [*layer.state_dict()] == ["weight0", "weight1", "bias0", "bias1"]
+    assert [*NdLinear((3, 4), (2, 5), "full").state_dict()] == ["weight0", "weight1", "bias0"]
+    assert all(p is q for p, q in zip(layer.parameters(), [*layer.weights, *layer.biases], strict=True))
+    with pytest.raises(AttributeError):
+        layer.weights = layer.weights
+
+
+@pytest.mark.parametrize("x, message", [
+    (tensor(2, 3, 4).float(), "x is torch.float32, but the weights are torch.float64; x.to(torch.float64) fits"),
+    (torch.ones(2, 3, 4, dtype=torch.int64), "x is torch.int64, but the weights are torch.float64"),
+    ([[1.0]], "x is a list, but a tensor is needed"), (None, "x is a NoneType, but a tensor is needed"),
+    (tensor(2, 12), "x has shape (2, 12), but must end in one axis for each of the 2 modes, (*batch, 3, 4); "
+                    "x.unflatten(-1, (3, 4)) would fit"),
+    (tensor(4, 3), "mode 0 of x has size 4, but in_features is (3, 4); x has shape (4, 3), and must end in these "
+                   "sizes; x.movedim((1, 0), (-2, -1)) would fit"),
+    (tensor(5, 3, 9), "mode 1 of x has size 9")])
+def test_what_is_no_input_is_told(x, message):
+    with pytest.raises(ValueError, match="^NdLinear: " + re.escape(message)):
+        make((3, 4), (2, 5))(x)
+
+
+@pytest.mark.parametrize("sizes", [0, (), (0, 3), (2.0, 3), "ab", None])
+def test_what_are_no_sizes_is_told(sizes):
+    with pytest.raises(ValueError, match="NdLinear: in_features .* and out_features"):
+        NdLinear(sizes, (2, 3))
 
 
 @linear
@@ -291,7 +378,6 @@ def test_wrong_arguments_raise():
         (((), ()), {}, r"NdLinear: .*in_features"),
         (((2, 0), (4, 5)), {}, r"NdLinear: .*in_features.*\(2, 0\)"),
         (((2, 3), (4, 5)), dict(bias="modes"), r"NdLinear: bias .*'modes'.*'mode'.*'full'"),
-        (((2, 3), (4, 5)), dict(init="small"), r"NdLinear: init .*'small'.*'variance'.*'linear'"),
         (((2, 3), (4, 5)), dict(sequence=(0, 0)), r"NdLinear: sequence .*\(0, 0\)"),
         (((2, 3), (4, 5)), dict(sequence=1), r"NdLinear: sequence is 1, "),
         (((2, 3), (4, 5)), dict(sequence=(1,)), r"NdLinear: sequence .*\(1,\)"),
@@ -328,7 +414,8 @@ def test_effective_dimension_is_the_rank_of_the_jacobian(data):
 @given(data=st.data())
 def test_flops_are_what_torch_counts(data):
     sizes, out, bias, sequence = draw(data, most=20, modes=3)
-    layer = make(sizes, out, bias, sequence, plan="plain")
+    layer = make(sizes, out, bias, sequence)
+    layer.way = layer.sequence, bias == "mode"
     with FlopCounterMode(display=False) as counter:
         layer(tensor(3, *sizes))
     assert counter.get_total_flops() == flops(sizes, out, sequence, batch=3)
@@ -336,16 +423,10 @@ def test_flops_are_what_torch_counts(data):
 
 @pytest.mark.parametrize("modes", [1, 2, 3, 4])
 def test_start_keeps_the_variance(modes):
-    "Or shrinks it by 3 for each mode, as a chain of nn.Linear does; biases are zero, or those of nn.Linear."
     sizes = (90, 8, 9, 10)[:modes]
-    for init, want in [("variance", 1), ("linear", 3 ** -modes)]:
-        torch.manual_seed(0)
-        found = [NdLinear(sizes, sizes[::-1], False, init)(torch.randn(8, *sizes)).var() for _ in range(40)]
-        assert abs(sum(found) / len(found) / want - 1) < 0.15
-        for bias, fans in [("mode", sizes), ("full", [prod(sizes)])]:
-            for b, n in zip(NdLinear(sizes, (999,) * modes if bias == "mode" else sizes, bias, init).biases,
-                            fans, strict=True):
-                assert b.abs().max() <= n ** -0.5 and (init == "linear") == bool(b.any())
+    torch.manual_seed(0)
+    found = [NdLinear(sizes, sizes[::-1])(torch.randn(8, *sizes)).var() for _ in range(40)]
+    assert abs(sum(found) / len(found) - 1) < 0.15
 
 
 @examples(20)
@@ -403,8 +484,8 @@ def test_equals_the_published_layer(sizes, out, outer):
     peer = pytest.importorskip("ndlinear", reason='needs ndlinear: pip install "hot_nbdev[peers]"')
     theirs = peer.NdLinear(input_dims=sizes, hidden_size=out, transform_outer=outer).to(F64)
     ours = NdLinear(sizes, out, sequence=None if outer else range(len(sizes))[::-1], dtype=F64)
-    ours.load_state_dict({f"{name}.{k}": getattr(linear, kind) for k, linear in enumerate(theirs.align_layers)
-                          for name, kind in [("weights", "weight"), ("biases", "bias")]})
+    ours.load_state_dict({f"{kind}{k}": getattr(linear, kind) for k, linear in enumerate(theirs.align_layers)
+                          for kind in ("weight", "bias")})
     x = tensor(6, *sizes).requires_grad_()
     y, want = ours(x), theirs(x)
     assert_close(y, want)

@@ -1,15 +1,15 @@
-"""Kronecker adapters as a method of PEFT: they train, are saved, loaded, merged and switched as PEFT's own are."""
+"""Kronecker adapters as a method of PEFT (examples/peft_method.py): they train, are saved, loaded, merged and
+switched as PEFT's own are."""
 import copy
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 
 import pytest
 import torch
-from chapters import ROOT, Chapter
+from chapters import ROOT
 from torch import nn
 from torch.testing import assert_close
 
@@ -17,26 +17,30 @@ from hot_nbdev.adapters import LoRA, NdLoRA
 from hot_nbdev.kronecker import kron
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.peft_method import register_ndlora
+from hot_nbdev.replacing import nearest_square
 
 TARGETS = ["to_q", "to_v", "up"]
 
 
-@pytest.fixture(autouse=True)
-def no_torchvision(monkeypatch):
-    "PEFT imports transformers, which looks for torchvision; it is not needed, and None hides it."
-    if "torchvision" not in sys.modules:
-        monkeypatch.setitem(sys.modules, "torchvision", None)
-
-
 @pytest.fixture
-def peft(no_torchvision):
-    return pytest.importorskip("peft", reason='needs PEFT: pip install "hot_nbdev[peft]"')
+def peft():
+    pytest.importorskip("peft_method", reason='needs PEFT: pip install "peft>=0.21"')   # then `import peft` works
+    return pytest.importorskip("peft")
 
 
 @pytest.fixture
 def Config(peft):
-    return register_ndlora()
+    import peft_method
+    return peft_method.NdLoraConfig
+
+
+def fresh(code, folder):
+    "What a program prints in a process of its own, which finds the example."
+    places = [str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=folder, capture_output=True, text=True,
+                          env=os.environ | {"PYTHONPATH": os.pathsep.join(places)})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def model(seed=0, dtype=torch.float64):
@@ -54,7 +58,7 @@ def adapted(peft, config, seed=1):
 
 
 def test_it_starts_as_the_model_and_trains_the_adapters_alone(peft, Config):
-    adapted_model = adapted(peft, Config(target_modules=TARGETS, terms=2, dropout=0.1)).train()
+    adapted_model = adapted(peft, Config(target_modules=TARGETS, terms=2)).train()
     assert_close(adapted_model.eval()(X), model()(X), rtol=0, atol=0)
     optimizer = torch.optim.SGD(adapted_model.parameters(), 0.1)
     for _ in range(3):
@@ -79,7 +83,9 @@ def test_the_update_is_that_of_the_definition_and_of_the_library(Config, peft, s
     torch.manual_seed(0)
     linear = nn.Linear(16, 16).double()
     W, b, x = linear.weight.detach().clone(), linear.bias.detach().clone(), torch.randn(5, 16, dtype=torch.float64)
-    own = NdLoRA(copy.deepcopy(linear), **settings).double()
+    modes = settings.get("modes", 2)
+    sizes = {k: settings.get(k, nearest_square(16, modes)) for k in ("in_features", "out_features")}
+    own = NdLoRA(copy.deepcopy(linear), **sizes, **{k: settings[k] for k in settings.keys() & {"terms", "alpha"}})
     net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False, **settings))
     layer = net.base_model.model[0]
     D = sum(kron(*(p.detach() for p in term.layer.weights)) for term in layer.ndlora_terms["default"])
@@ -116,16 +122,58 @@ def test_a_fresh_process_loads_what_was_saved(peft, Config, tmp_path):
     net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False))
     net.save_pretrained(tmp_path / "adapter")
     x = torch.ones(4, dtype=torch.float64)
-    code = ("import sys; sys.modules['torchvision'] = None\nimport torch\nfrom peft import PeftModel\n"
-            "from hot_nbdev.peft_method import register_ndlora\nregister_ndlora()\n"
-            "linear = torch.nn.Linear(4, 6).double()\nlinear.load_state_dict(torch.load('linear.pt'))\n"
-            "net = PeftModel.from_pretrained(torch.nn.Sequential(linear), 'adapter')\n"
-            "print(*net(torch.ones(4, dtype=torch.float64)).tolist())")
-    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert [float(v) for v in done.stdout.split()] == pytest.approx(net(x).tolist(), rel=0, abs=1e-12)
+    found = fresh("""
+import peft_method, torch
+from peft import PeftModel
+linear = torch.nn.Linear(4, 6).double()
+linear.load_state_dict(torch.load('linear.pt'))
+net = PeftModel.from_pretrained(torch.nn.Sequential(linear), 'adapter')
+print(*net(torch.ones(4, dtype=torch.float64)).tolist())""", tmp_path)
+    assert [float(v) for v in found.split()] == pytest.approx(net(x).tolist(), rel=0, abs=1e-12)
+
+
+def test_a_fresh_process_reads_a_pickle(peft, Config, tmp_path):
+    net = peft.get_peft_model(nn.Sequential(nn.Linear(4, 6)), Config(target_modules=["0"], init_weights=False))
+    (tmp_path / "net.pickle").write_bytes(pickle.dumps(net))
+    found = fresh("import sys; sys.modules['torchvision'] = None\n"
+                  "import pickle, torch\nnet = pickle.load(open('net.pickle', 'rb'))\n"
+                  "print(*net(torch.ones(4)).tolist(), type(net.peft_config['default']).__name__)", tmp_path)
+    *numbers, name = found.split()
+    assert [float(v) for v in numbers] == pytest.approx(net(torch.ones(4)).tolist(), abs=1e-6)
+    assert name == "NdLoraConfig"
+
+
+class Eight(nn.Linear):
+    "A linear layer whose weight has eight bits, as libraries that quantize make them."
+    def __init__(self, dtype):
+        super().__init__(4, 6)
+        W = (20 * self.weight.data).to(dtype)
+        self.weight = nn.Parameter(W, requires_grad=False)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.weight.to(x.dtype) / 20, self.bias)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_bases_of_eight_bits_are_adapted(peft, Config, dtype, tmp_path):
+    base, x = Eight(dtype), torch.randn(5, 4)
+    net = peft.get_peft_model(nn.Sequential(copy.deepcopy(base)), Config(target_modules=["0"]))
+    assert_close(net(x), base(x), rtol=0, atol=0)
+    own = [p for p in net.parameters() if p.requires_grad]
+    assert {p.dtype for p in own} == {torch.float32}
+    optimizer = torch.optim.SGD(own, 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(x).square().sum().backward()
+        optimizer.step()
+    y = net(x)
+    assert (y - base(x)).abs().max() > 1e-3
+    net.save_pretrained(tmp_path)
+    again = peft.PeftModel.from_pretrained(nn.Sequential(copy.deepcopy(base)), tmp_path)
+    assert_close(again(x), y, rtol=0, atol=1e-6)
+    if dtype == torch.int8:
+        with pytest.raises(ValueError, match="a weight of torch.int8 cannot be merged; load the base in full"):
+            net.merge_adapter()
 
 
 def test_merging_equals_the_adapted_model_and_leaves_plain_layers(peft, Config):
@@ -152,6 +200,17 @@ def test_taking_a_merge_apart_is_exact_also_in_half_precision(peft, Config):
     x = X.bfloat16()
     assert net(x).dtype == torch.bfloat16
     assert_close(net.merge_and_unload()(x).float(), net(x).float(), rtol=0.05, atol=0.05)
+
+
+def test_taking_two_merged_adapters_apart_is_exact(peft, Config):
+    net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
+    net.add_adapter("second", Config(target_modules=TARGETS, init_weights=False))
+    net.base_model.set_adapter(["default", "second"])
+    both, layer = net(X), net.base_model.model.encoder.blocks[0].ff.up
+    net.merge_adapter()
+    assert_close(net(X), both, rtol=0, atol=1e-12)
+    net.unmerge_adapter()
+    assert layer.base_layer.weight.equal(model().encoder.blocks[0].ff.up.weight) and net(X).equal(both)
 
 
 def test_a_merged_model_gives_the_base_where_adapters_are_disabled(peft, Config):
@@ -196,7 +255,7 @@ def test_several_adapters(peft, Config):
 
 
 def test_settings_copies_and_pickles(peft, Config):
-    assert register_ndlora() is Config and issubclass(Config, peft.PeftConfig)
+    assert issubclass(Config, peft.PeftConfig)
     net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
     assert_close(copy.deepcopy(net)(X), net(X), rtol=0, atol=0)
     assert pickle.loads(pickle.dumps(net.peft_config["default"])) == net.peft_config["default"]
@@ -234,27 +293,11 @@ def test_a_weight_that_is_not_finite_is_not_merged(peft, Config):
         net.merge_adapter(safe_merge=True)
 
 
-def test_the_example_of_the_page_runs(peft, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    code = re.search(r"```python\n(.*?)```", Chapter(ROOT / "nbs" / "peft_method.ipynb").text, re.S)[1]
-    names = {}
-    exec(code, names)
-    assert isinstance(names["merged"], nn.Sequential) and type(names["merged"][0]) is nn.Linear
-
-
-def test_without_peft_the_error_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "peft", None)
-    with pytest.raises(ImportError, match=r'register_ndlora needs PEFT.*pip install "hot_nbdev\[peft\]"'):
-        register_ndlora()
-
-
-def test_an_older_peft_is_told(peft, monkeypatch):
-    monkeypatch.setattr(peft, "__version__", "0.20.3")
-    with pytest.raises(ImportError, match="needs PEFT 0.21 or later, but 0.20.3 is installed"):
-        register_ndlora()
-
-
-def test_importing_the_module_does_not_import_peft():
-    code = "import sys, hot_nbdev.peft_method; print({'peft', 'transformers'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+def test_a_torchvision_for_another_torch_is_no_hindrance(tmp_path):
+    "Such a one raises when it is imported, and PEFT would with it."
+    pytest.importorskip("peft_method")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator nms does not exist')")
+    code = (f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+            "import peft_method, peft; print(peft.PeftConfig.__name__)")
+    assert fresh(code, tmp_path).split() == ["PeftConfig"]

@@ -59,11 +59,11 @@ def test_rivals_compute_what_they_say():
 
 
 def test_the_plan_that_is_named_is_the_plan_that_is_followed(monkeypatch):
-    "In place means that modes are multiplied by `mode_product`, turned that they are not."
+    "In place means that modes are multiplied by `mode_dot`, turned that they are not."
     from hot_nbdev import mode_maps
     calls = []
-    product = mode_maps.mode_product
-    monkeypatch.setattr(mode_maps, "mode_product", lambda *a, **k: calls.append(1) or product(*a, **k))
+    product = mode_maps.mode_dot
+    monkeypatch.setattr(mode_maps, "mode_dot", lambda *a, **k: calls.append(1) or product(*a, **k))
     for options in ({}, {"combine": "sum"}, {"causal": (0,)}, {"kernel": ElementwiseFeatures("relu")}):
         for train, sizes in [(False, (5, 4)), (True, (5, 4)), (False, (40, 40)), (True, (40, 40))]:
             layer = KroneckerAttention(8, 2, 2, **options)

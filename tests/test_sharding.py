@@ -99,7 +99,7 @@ def test_learned_positions_of_a_part_are_a_part_of_them():
     for full in (False, True):
         table = LearnedPositions((5, 4), 6, full=full).double()
         for size, first, count in [(5, 0, 5), (5, 2, 3), (9, 7, 2), (3, 1, 0)]:
-            assert table.table((size, 4), {0: (first, count)}).equal(table.table((size, 4))[first:first + count])
+            assert table.table((count, 4), {0: (first, size)}).equal(table.table((size, 4))[first:first + count])
 
 
 def test_more_processes_send_less_each_and_wait_no_longer():

@@ -19,17 +19,19 @@ def draw_tensor(shape, seed=0, **kwargs):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(**kwargs)
 
 
-@given(shapes, layouts, st.data())
-def test_fold_undoes_unfold(shape, layout, data):
+@given(shapes, st.data())
+def test_fold_undoes_unfold(shape, data):
     x, mode = draw_tensor(shape), data.draw(st.integers(-len(shape), len(shape) - 1))
-    assert torch.equal(T.fold(T.unfold(x, mode, layout), mode, shape, layout), x)
-    assert torch.equal(T.unvec(T.vec(x, layout), shape, layout), x)
+    assert torch.equal(T.fold(T.unfold(x, mode), mode, shape), x)
 
 
 @given(shapes, st.data())
 def test_kolda_index_translates(shape, data):
     x, mode = draw_tensor(shape), data.draw(st.integers(-len(shape), len(shape) - 1))
-    assert torch.equal(T.unfold(x, mode)[:, T.kolda_index(shape, mode)], T.unfold(x, mode, "kolda"))
+    p = T.kolda_index(shape, mode)
+    assert torch.equal(T.unfold(x, mode)[:, p], T.unfold(x, mode, "kolda"))
+    assert torch.equal(T.fold(T.unfold(x, mode, "kolda")[:, p.argsort()], mode, shape), x)
+    assert torch.equal(T.vec(x)[T.kolda_index(shape)], T.vec(x, "kolda"))
 
 
 @given(shapes, st.data())
@@ -87,8 +89,9 @@ def test_compiles_without_graph_breaks(mode):
 @pytest.mark.parametrize("layout", ["row", "kolda"])
 def test_foldings_compile_without_graph_breaks(layout):
     x = draw_tensor((3, 4, 5))
-    folded = torch.compile(lambda x: T.fold(2 * T.unfold(x, 1, layout), 1, x.shape, layout),
-                           fullgraph=True, backend="aot_eager")
+    unfolded = torch.compile(lambda x: 2 * T.unfold(x, 1, layout), fullgraph=True, backend="aot_eager")
+    assert_close(unfolded(x), 2 * T.unfold(x, 1, layout))
+    folded = torch.compile(lambda x: T.fold(2 * T.unfold(x, 1), 1, x.shape), fullgraph=True, backend="aot_eager")
     assert_close(folded(x), 2 * x)
     converted = torch.compile(lambda x: T.unfold(x, 1)[:, T.kolda_index(x.shape, 1)],
                               fullgraph=True, backend="aot_eager")
@@ -108,7 +111,7 @@ def test_compiles_once_for_all_sizes():
 
 @given(shapes, st.lists(st.integers(1, 3), max_size=2).map(tuple), st.booleans(), st.data())
 @examples(100)
-def test_mode_product_gives_each_element_of_the_batch_its_matrix(shape, batch, shared, data):
+def test_mode_dot_gives_each_element_of_the_batch_its_matrix(shape, batch, shared, data):
     "Wide tensors too, so that matrices are repeated, and narrow ones, so that the mode goes to the front."
     shape = (*shape, data.draw(st.sampled_from([1, 2, 17, 40])))
     mode, rows = data.draw(st.integers(0, len(shape) - 1)), data.draw(st.integers(1, 6))
@@ -117,62 +120,63 @@ def test_mode_product_gives_each_element_of_the_batch_its_matrix(shape, batch, s
     modes, lead = "abcdef"[:len(shape)], "xyz"[:len(batch)]
     spec = f"{lead}{modes},{'' if shared else lead}r{modes[mode]}->{lead}{modes.replace(modes[mode], 'r')}"
     want = torch.einsum(spec, x, A)
-    assert_close(T.mode_product(x, A, mode, batch=len(batch)), want)
-    assert_close(T.mode_product(x, A, mode - len(shape), batch=len(batch)), want)
+    assert_close(T.mode_dot(x, A, mode, batch=len(batch)), want)
+    assert_close(T.mode_dot(x, A, mode - len(shape), batch=len(batch)), want)
     backwards = x.permute(*reversed(range(x.ndim))).contiguous().permute(*reversed(range(x.ndim)))
-    assert_close(T.mode_product(backwards, A, mode, batch=len(batch)), want)
+    assert_close(T.mode_dot(backwards, A, mode, batch=len(batch)), want)
 
 
-def test_mode_product_takes_empty_batches_modes_and_broadcast_matrices():
+def test_mode_dot_takes_empty_batches_modes_and_broadcast_matrices():
     x, A = draw_tensor((3, 2, 4, 5, 6)), draw_tensor((1, 2, 7, 4), seed=1)
-    assert_close(T.mode_product(x, A, 0, batch=2)[1], T.mode_product(x[1], A[0], 0, batch=1))
-    assert T.mode_product(x[:0], A, 0, batch=2).shape == (0, 2, 7, 5, 6)
-    assert T.mode_product(x[..., :0, :], A, 0, batch=2).shape == (3, 2, 7, 0, 6)
-    nothing = T.mode_product(x[:, :, :0], A[..., :0], 0, batch=2)
+    assert_close(T.mode_dot(x, A, 0, batch=2)[1], T.mode_dot(x[1], A[0], 0, batch=1))
+    assert T.mode_dot(x[:0], A, 0, batch=2).shape == (0, 2, 7, 5, 6)
+    assert T.mode_dot(x[..., :0, :], A, 0, batch=2).shape == (3, 2, 7, 0, 6)
+    nothing = T.mode_dot(x[:, :, :0], A[..., :0], 0, batch=2)
     assert torch.equal(nothing, torch.zeros(3, 2, 7, 5, 6, dtype=x.dtype))
 
 
 @examples(40)
 @given(shape=st.lists(st.integers(0, 5), min_size=1, max_size=4), d=st.integers(1, 20), data=st.data())
-def test_mode_product_starts_from_a_bias(shape, d, data):
+def test_mode_dot_starts_from_a_bias(shape, d, data):
     "Along the mode, whichever way the product takes, also where it sums nothing."
     mode, wide = data.draw(st.integers(0, len(shape) - 1)), data.draw(st.booleans())
     x, A, b = draw_tensor((*shape, *[17] * wide)), draw_tensor((d, shape[mode])), draw_tensor((d,), seed=1)
-    want = T.mode_product(x, A, mode) + b.reshape(-1, *[1] * (x.ndim - mode - 1))
-    assert_close(T.mode_product(x, A, mode, bias=b), want)
-    assert_close(vmap(lambda b: T.mode_product(x, A, mode, bias=b))(torch.stack([b, 2 * b]))[0], want)
+    want = T.mode_dot(x, A, mode) + b.reshape(-1, *[1] * (x.ndim - mode - 1))
+    assert_close(T.mode_dot(x, A, mode, bias=b), want)
+    assert_close(vmap(lambda b: T.mode_dot(x, A, mode, bias=b))(torch.stack([b, 2 * b]))[0], want)
 
 
 @pytest.mark.parametrize("A, bias", [((5, 3), (3,)), ((5, 3), (5, 1)), ((2, 5, 3), (5,))])
-def test_mode_product_says_which_bias_would_fit(A, bias):
-    with pytest.raises(ValueError, match=r"mode_product: bias has shape .* must be \(5,\)"):
-        T.mode_product(torch.zeros(2, 3, 4), torch.zeros(A), 0, 1, torch.zeros(bias))
+def test_mode_dot_says_which_bias_would_fit(A, bias):
+    with pytest.raises(ValueError, match=r"mode_dot: bias has shape .* must be \(5,\)"):
+        T.mode_dot(torch.zeros(2, 3, 4), torch.zeros(A), 0, 1, torch.zeros(bias))
 
 
 @pytest.mark.parametrize("A, mode, batch, message", [
-    ((2, 4), 1, 0, r"mode 1 of x \(2, 3, 4\) has size 3, so A must be \(d, 3\), but is \(2, 4\)$"),
-    ((3, 5), 1, 0, r"A must be \(d, 3\), but is \(3, 5\); A.mT fits$"),
+    ((2, 4), 1, 0, r"mode 1 of x \(2, 3, 4\) has size 3, so A must be \(d, 3\) or \(3,\), but is \(2, 4\)$"),
+    ((3, 5), 1, 0, r"A must be \(d, 3\) or \(3,\), but is \(3, 5\); its transpose fits: A.mT$"),
     ((2, 5, 3), 1, 1, r"mode 1 of x \(2, 3, 4\) has size 4, so A must be \(d, 4\) or \(\*batch, d, 4\)"),
     ((3, 5, 3), 0, 1, r"batch \(3,\) of A does not broadcast to the batch \(2,\)"),
     ((5, 4), 2, 1, "mode 2 is out of range for a tensor with 2 modes"),
-    ((4,), 2, 0, r"A must be \(d, 4\), but is \(4,\)$")])
-def test_mode_product_says_what_would_fit(A, mode, batch, message):
+    ((3,), 2, 0, r"A must be \(d, 4\) or \(4,\), but is \(3,\)$"),
+    ((4,), 1, 1, r"A must be \(d, 4\) or \(\*batch, d, 4\) with 1 batch axes, but is \(4,\)$")])
+def test_mode_dot_says_what_would_fit(A, mode, batch, message):
     with pytest.raises(ValueError, match=message):
-        T.mode_product(torch.zeros(2, 3, 4), torch.zeros(A), mode, batch)
+        T.mode_dot(torch.zeros(2, 3, 4), torch.zeros(A), mode, batch)
 
 
 @pytest.mark.parametrize("sizes, mode", [((3, 4, 20), 0), ((3, 4, 80), 1), ((3, 4, 2), 1), ((3, 4), 1)])
-def test_mode_product_exports_with_a_dynamic_batch(sizes, mode):
+def test_mode_dot_exports_with_a_dynamic_batch(sizes, mode):
     class Product(torch.nn.Module):
         def forward(self, x, A):
-            return T.mode_product(x, A, mode, batch=2)
+            return T.mode_dot(x, A, mode, batch=2)
 
     x, A = draw_tensor((3, 2, *sizes)), draw_tensor((3, 2, 5, sizes[mode]), seed=1)
     batch = torch.export.Dim("batch", min=2)
     program = torch.export.export(Product(), (x, A), dynamic_shapes=({0: batch}, {0: batch})).module()
     for n in (2, 7):
         y, B = draw_tensor((n, 2, *sizes), seed=2), draw_tensor((n, 2, 5, sizes[mode]), seed=3)
-        assert_close(program(y, B), T.mode_product(y, B, mode, batch=2))
+        assert_close(program(y, B), T.mode_dot(y, B, mode, batch=2))
 
 
 def test_contraction_sequence_goes_by_the_difference_of_reciprocals():
@@ -191,6 +195,18 @@ def test_unfoldings_are_those_of_the_definition():
     assert T.vec(x, "kolda")[:3].tolist() == [0, 12, 4] and T.vec(x)[:3].tolist() == [0, 1, 2]
 
 
-def test_transposes_are_multiplied_on_request():
-    x, A, B = draw_tensor((3, 3)), draw_tensor((3, 3), seed=1), draw_tensor((3, 5), seed=2)
-    assert_close(T.multi_mode_dot(x, [A, B], transpose=True), torch.einsum("ab,ac,bd->cd", x, A, B))
+@given(shapes, st.data())
+def test_vectors_remove_their_modes(shape, data):
+    x, mode = draw_tensor(shape), data.draw(st.integers(-len(shape), len(shape) - 1))
+    v = draw_tensor((shape[mode],), seed=1)
+    want = torch.tensordot(x, v, dims=([mode], [0]))
+    assert_close(T.mode_dot(x, v, mode), want)
+    assert_close(T.multi_mode_dot(x, [v], [mode]), want)
+    assert_close(T.multi_mode_dot(x, [draw_tensor((n,), seed=2) for n in shape]),
+                 (x * T.outer(*(draw_tensor((n,), seed=2) for n in shape))).sum())
+
+
+def test_multi_mode_dot_takes_each_mode_once():
+    for mats, modes in [(2, [0]), (2, [0, -2]), (3, None)]:
+        with pytest.raises(ValueError, match="multi_mode_dot"):
+            T.multi_mode_dot(torch.zeros(3, 3), [torch.eye(3)] * mats, modes)

@@ -854,8 +854,8 @@ def test_norms_and_biases_do_not_decay():
     model["line"].weight.requires_grad_(False)
     names = {id(p): name for name, p in model.named_parameters()}
     decaying, free = decay_groups(model, 0.3)
-    assert [names[id(p)] for p in decaying["params"]] == ["nd.weights.0", "nd.weights.1"]
-    assert [names[id(p)] for p in free["params"]] == ["norm.weight", "norm.bias", "line.bias", "nd.biases.0"]
+    assert [names[id(p)] for p in decaying["params"]] == ["nd.weight0", "nd.weight1"]
+    assert [names[id(p)] for p in free["params"]] == ["norm.weight", "norm.bias", "line.bias", "nd.bias0"]
     assert (decaying["weight_decay"], free["weight_decay"]) == (0.3, 0.0)
 
 

@@ -82,9 +82,9 @@ def page_of(notebook: str) -> str:
 
 
 def chapter_of(notebook: str) -> str:
-    "Number of the chapter as text, empty where the file name begins with none."
-    match = re.match(r"(\d+)[a-zA-Z]?_", notebook)
-    return str(int(match[1])) if match else ""
+    "Number of the chapter as text, 11a for a sibling; empty where the file name begins with none."
+    match = re.match(r"0*(\d+[a-zA-Z]?)_", notebook)
+    return match[1] if match else ""
 
 
 def repository_url(quarto: Path) -> str:
@@ -501,10 +501,14 @@ class QuartoWriter(Writer):
         self.indented(block, *anchor, image)
 
 
-def quarto_entry(entry: Entry) -> str:
+def quarto_entry(entry: Entry, chapter: str = "") -> str:
+    "In a chapter, where the code stands beside it, the arguments open at a click."
     source = f"\n[source]({entry.source}){{.api-source}}\n" if entry.source else ""
-    return (f"### {entry.name}\n{source}\n```python\n{entry.signature}\n```\n\n{entry.doc}\n\n"
-            f"{entry.table()}\n")
+    arguments = f"```python\n{entry.signature}\n```", f"{entry.table()}\n"
+    if chapter:
+        return (f"### {entry.name}\n{source}\n{entry.doc}\n\n<details><summary>Arguments</summary>\n\n"
+                + "\n\n".join(arguments) + "\n</details>\n")
+    return f"### {entry.name}\n{source}\n{arguments[0]}\n\n{entry.doc}\n\n{arguments[1]}"
 
 
 def numbered_title(front_matter: str, notebook: str) -> str:
@@ -606,13 +610,13 @@ def figure_for_quarto(cell: dict, source: str, writer: QuartoWriter) -> tuple[li
     the anchor, and the caption of a schematic, since Quarto sets captions under images only."""
     for output in cell.get("outputs", []):
         if entry := Entry.parse(markdown_of(output)):
-            output["data"]["text/markdown"] = quarto_entry(entry)
+            output["data"]["text/markdown"] = quarto_entry(entry, chapter_of(writer.notebook))
     parsed = Cell.parse(source)
     options, written = parsed.options, dict(parsed.options)
     describe(cell, options.get("fig-alt", ""))
     fold_long(options, parsed.body)
     if "fig-cap" not in options:
-        if options != written:
+        if options != written or source.count("#| code-fold:") > 1:     # nbdev marks exported code as well
             cell["source"] = in_cell(options, parsed.body)
         return [], []
     label = options.pop("label", "")

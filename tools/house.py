@@ -1,11 +1,12 @@
 """The house as it stands: which module imports which, who writes it, how long it is.
 
     python tools/house.py          print the floors from the ground up, with their arrows
-    python tools/house.py --check  exit with 1 if there is a circle, a module has two writers, imports a private name, or is too long
+    python tools/house.py --check  exit with 1 if there is a circle, a module has two writers, imports a private name,
+                                   or is too long
 
-A module stands one floor above the highest that it imports. An import inside a function counts like one at the top. What a table
-of names holds as text (`"hot_nbdev.adapters:…"`) and imports on use is no arrow: so an early module can be open to a later one
-without knowing it.
+A module stands one floor above the highest that it imports. An import inside a function counts like one at the top.
+What a table of names holds as text (`"hot_nbdev.adapters:…"`) and imports on use is no arrow: so an early module can
+be open to a later one without knowing it.
 """
 import ast
 import re
@@ -50,7 +51,9 @@ def imported(path, name="", package=PACKAGE.name):
 def graph(package=PACKAGE):
     "module -> modules that it imports."
     files = modules(package)
-    return {name: {m for to, taken in imported(path, name) for m in (to, *(f"{to}.{t}".strip(".") for t in taken)) if m in files} - {name}
+    def meant(to, taken):           # a module, or names in it that may be modules themselves
+        return {m for m in (to, *(f"{to}.{t}".strip(".") for t in taken)) if m in files}
+    return {name: set().union(*(meant(*each) for each in imported(path, name))) - {name}
             for name, path in files.items()}
 
 
@@ -78,13 +81,15 @@ def floors(arrows):
     "module -> floor, from 1; without circles."
     found = {}
     while len(found) < len(arrows):
-        found |= {n: 1 + max((found[t] for t in to), default=0) for n, to in arrows.items() if n not in found and to <= found.keys()}
+        ready = [n for n, to in arrows.items() if n not in found and to <= found.keys()]
+        found |= {n: 1 + max((found[t] for t in arrows[n]), default=0) for n in ready}
     return found
 
 
 def faults(arrows, written, lines, private, most=MOST):
     "What is wrong with the house, a line each."
-    found = [f"{name}: written by {', '.join(written.get(name, ())) or 'nobody'}" for name in arrows if len(written.get(name, ())) != 1]
+    found = [f"{name}: written by {', '.join(written.get(name, ())) or 'nobody'}" for name in arrows
+             if len(written.get(name, ())) != 1]
     if around := circle(arrows):
         found.append(f"a circle: {' -> '.join(around)}")
     found += [f"{name}: {n} lines, more than {most}" for name, n in lines.items() if n > most]
@@ -99,9 +104,10 @@ def main():
     level = floors(arrows) if not circle(arrows) else dict.fromkeys(arrows, 0)
     for name in sorted(arrows, key=lambda n: (level[n], n)):
         page = ", ".join(written.get(name, ["–"]))
-        print(f"{level[name]:2} {name:20} {lines[name]:4} lines  {page:28} <- {', '.join(sorted(arrows[name])) or '–'}")
-    print(f"\n{len(arrows)} modules, {sum(lines.values())} lines, {max(level.values())} floors, {sum(map(len, arrows.values()))} arrows; "
-          f"longest: {max(lines, key=lines.get)}, {max(lines.values())} lines")
+        targets = ", ".join(sorted(arrows[name])) or "–"
+        print(f"{level[name]:2} {name:20} {lines[name]:4} lines  {page:28} <- {targets}")
+    print(f"\n{len(arrows)} modules, {sum(lines.values())} lines, {max(level.values())} floors, "
+          f"{sum(map(len, arrows.values()))} arrows; longest: {max(lines, key=lines.get)}, {max(lines.values())} lines")
     print("\n".join(wrong) or "no circle, one writer for each module, no private import")
     if "--check" in sys.argv[1:] and wrong:
         sys.exit(1)

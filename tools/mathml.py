@@ -21,7 +21,7 @@ CONVERTER = LatexToMathML()
 TAG = re.compile(r"\s*\\tag\{([^}]*)\}\s*\Z")
 PANDOC = re.compile(r'<math display="(inline|block)"(?:(?!</math>).)*<annotation encoding="application/x-tex">([^<]*)'
                     r"</annotation></semantics></math>", re.DOTALL)
-NUMBER = re.compile(r"\s*\\qquad\(((?:\d+\.)?\d+)\)\s*\Z")      # as crossref.py writes it for Quarto
+NUMBER = re.compile(r"\s*\\qquad\(((?:\d+[a-z]?\.)?\d+)\)\s*\Z")      # as crossref.py writes it for Quarto
 OPENING, CLOSING, RELATIONS = "([{⟨⌊⌈", ")]}⟩⌋⌉", "=≠≈≤≥<>∈∉⊂⊆→↦←⟼⟺∼∝≺⪰:"
 LONG, SHORT, SUM = 14, 5, 8  # characters of a formula that may be broken, before a relation, before a sign
 SCRIPTS = ("msup", "msub", "msubsup")

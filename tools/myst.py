@@ -133,14 +133,17 @@ class MystWriter(Writer):
                       f":alt: {block.attrs['fig-alt']}", "", self.caption(block), marks)
 
     def entry(self, entry: Entry) -> str:
-        "A symbol's documentation: an anchor, its name, where its code is, arguments, meaning."
+        """A symbol's documentation: an anchor, its name, where its code is, arguments, meaning.
+
+        In a chapter, where the code stands beside it, the arguments open at a click."""
         marks = ":" * 8
         source = f"[source]({entry.source}){{.api-source}}" if entry.source else ""
+        doc, arguments = self.inline(entry.doc), [f"```python\n{entry.signature}\n```", entry.table()]
+        parts = ([doc, f"{marks[1:]}{{fold}} Arguments", *arguments, marks[1:]] if chapter_of(self.notebook)
+                 else [arguments[0], doc, arguments[1]])
         return "\n\n".join(part for part in (
             f"({self.api.labels[page_of(self.notebook), entry.name]})=",
-            f"### `{entry.name}`", f"{marks}{{container}} book-api",
-            source, f"```python\n{entry.signature}\n```", self.inline(entry.doc), entry.table(),
-            marks) if part)
+            f"### `{entry.name}`", f"{marks}{{container}} book-api", source, *parts, marks) if part)
 
 
 def entries_in(nb: dict) -> list[Entry]:

@@ -47,16 +47,16 @@ Search._performSearch = (query, searchTerms, excludedTerms) => {
     const [page, anchor, kind, title, text] = places[i];
     let score = [...own.values()].reduce((a, b) => a + b, 0) - 4 * missing;
     const words = stemsOf(title);
-    const plain = words.filter((word) => !/^\d+$/.test(word));
+    const plain = words.filter((word) => !/^\d+[a-z]?$/.test(word));
     const covered = wanted.filter((word) => words.includes(word)).length / wanted.length;
     const share = wanted.filter((word) => plain.includes(word)).length / Math.max(plain.length, 1);
     score += 6 * covered * covered + 6 * (covered === 1 ? Math.min(share, 1) : 0);
     if (` ${words.join(" ")} `.includes(` ${phrase} `)) score += 4;
-    if (`${words.join(" ").replace(/^\d+ /, "")} `.startsWith(`${phrase} `)) score += 3;
+    if (`${words.join(" ").replace(/^\d+[a-z]? /, "")} `.startsWith(`${phrase} `)) score += 3;
     if (plain.join(" ") === phrase || words.join(" ") === phrase) score += 8;
     if (kind === "name" && title.toLowerCase() === typed) score += title === query.trim() ? 30 : 6;
     if (kind === "page" && covered === 1) score += 9;
-    if (/^\d+ /.test(titles[page])) score += 1.5; // chapters before pages of the library
+    if (/^\d+[a-z]? /.test(titles[page])) score += 1.5; // chapters before pages of the library
     if (/^(Exercise|Further reading|Things to remember|What the papers say)/.test(title)) score -= 3;
     if (kind === "statement") score += covered;
     const where = kind === "page" ? text : `${titles[page]}${text ? ": " + text : ""}`;
