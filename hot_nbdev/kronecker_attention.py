@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from .tensor import contraction_sequence
-from .tensor import mode_product
+from .tensor import mode_dot
 from .attention import Attention, as_module, formed, full_precision, scaled_linear, softmax_map, wide
 
 # %% ../nbs/08_kronecker_attention.ipynb #5533f9e4
@@ -73,7 +73,7 @@ def along(
     "Multiply a mode of the values by a map, which may depend on the query's place in the other causal modes."
     others = [c for c in causal if c != mode]
     axes, front = [2 + c for c in others], list(range(2, 2 + len(others)))
-    y = mode_product(v.movedim(axes, front), A.to(v.dtype), mode - sum(c < mode for c in others), batch=2 + len(others))
+    y = mode_dot(v.movedim(axes, front), A.to(v.dtype), mode - sum(c < mode for c in others), batch=2 + len(others))
     return y.movedim(front, axes)
 
 # %% ../nbs/08_kronecker_attention.ipynb #00ef7679
