@@ -320,6 +320,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float =
     if torch.promote_types(q.dtype, v.dtype) != q.dtype:      # unit vectors
         with full_precision(v):
             return softmax_map(q, k, seen).to(v.dtype) @ v
+    v = v.to(q.dtype)
     if seen is None and bias is None:
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
     some = None if seen is None else seen.any(-1, keepdim=True)
