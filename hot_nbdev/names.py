@@ -284,7 +284,8 @@ def attention_options(
 ) -> tuple | None:      # names; None where only the layer itself knows
     "Settings that an attention takes besides dim, heads and order."
     make = found(ATTENTIONS, name)
-    known = signature(make).parameters.values()
+    known = signature(kronecker if make is hot2 else make).parameters.values()
     if any(p.kind is Parameter.VAR_KEYWORD for p in known):
         return None
-    return tuple(p.name for p in known if p.name not in ("dim", "heads", "order", *getattr(make, "keywords", {})))
+    fixed = {"combine", "groups"} & getattr(make, "keywords", {}).keys()        # what its name says; other settings are defaults
+    return tuple(p.name for p in known if p.name not in ("dim", "heads", "order", *fixed))
