@@ -108,7 +108,7 @@ def weighing(
     for m, options in own.items():
         check_own(m, options)
     past = {c % order for c in causal}
-    for m, options in own.items():
+    for options in own.values():
         options["window_"] = options.pop("window", None)
     return [near_map(weigh, **own[m], heads=heads, causal=m in past, **new) if m in own else weigh for m in modes] if own else weigh
 

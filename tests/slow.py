@@ -53,7 +53,8 @@ def slow_bias(layer, m, h, i, j, map_number=None):
     if options.get("bias") == "alibi":
         return -abs(i - j) / 2 ** (8 * (h + 1) / layer.heads)
     if options.get("bias") == "learned":
-        table, reach, d = layer.weigh[m if map_number is None else map_number].score_mod.table[h], options["reach"], i - j
+        bias = layer.weigh[m if map_number is None else map_number].score_mod
+        table, reach, d = bias.table[h], options["reach"], i - j
         d = max(-reach, min(reach, d))
         return (table[max(d, 0)] if m in layer.causal else table[reach + d]).detach().item()
     return 0.0

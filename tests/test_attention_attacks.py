@@ -54,7 +54,7 @@ def test_gradients_of_padding_are_zero_whatever_stands_there(case):
 
 @pytest.mark.parametrize("make", [Full, Axial, Multi])
 def test_autocast_with_a_norm_drops_as_without(make):
-    "The norm gives queries and keys in float32, the values are half: no reason to form a map, nor to forget the dropout."
+    "The norm gives queries and keys in float32, the values are half: no reason to forget the dropout."
     torch.manual_seed(0)
     layer, x = make(DIM, HEADS, 2, qk_norm=True, dropout=0.5), torch.randn(2, 4, 5, DIM)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():

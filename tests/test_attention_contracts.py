@@ -5,7 +5,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import ATTENTION, DIM, F64, HEADS, Axial, Divided, Full, K, Multi, SquarePlus, each, random_mask, tensor, turn
+from layers import (
+    ATTENTION,
+    DIM,
+    F64,
+    HEADS,
+    Axial,
+    Divided,
+    Full,
+    K,
+    Multi,
+    SquarePlus,
+    each,
+    random_mask,
+    tensor,
+    turn,
+)
 from often import examples
 from torch.testing import assert_close
 

@@ -299,7 +299,8 @@ def test_biases_of_a_larger_mode_contain_those_of_a_smaller_one():
     nn.init.normal_(learned.table)
     heads = torch.arange(2)[:, None, None]
     for bias in (alibi, learned):
-        small, large = (bias(torch.zeros(2, n, n), None, heads, torch.arange(n)[:, None], torch.arange(n)) for n in (6, 20))
+        small, large = (bias(torch.zeros(2, n, n), None, heads, torch.arange(n)[:, None], torch.arange(n))
+                        for n in (6, 20))
         for start in (0, 5, 14):
             assert torch.equal(large[:, start:start + 6, start:start + 6], small)
     assert torch.equal(large[:, :, 0][:, 3:], large[:, 3, 0][:, None].expand(2, 17))    # beyond the reach: all alike

@@ -203,9 +203,9 @@ def test_models_step_as_a_whole(attention, masked):
             model = make_model(settings(**MODEL, attention=attention, stem=stem, positions=positions)).double().eval()
             x, mask = tensor(2, 8, 4, 3, 1), random_mask(2, 8, 4, 3) if masked else None
             state, found = None, []
-            for at, steps in [(0, 2), (2, 4), (6, 2)]:
-                own = None if mask is None else mask[:, at:at + steps]
-                y, state = stream_steps(model, x[:, at:at + steps], state, own)
+            for at, n in [(0, 2), (2, 4), (6, 2)]:
+                own = None if mask is None else mask[:, at:at + n]
+                y, state = stream_steps(model, x[:, at:at + n], state, own)
                 found.append(y)
             got = found[-1] if settings is ClassifierConfig else torch.cat(found, 1)
             assert_close(got, model(x, mask))
