@@ -2,8 +2,8 @@
 
 A layer joins by one line in ATTENTION, GRIDS (queries on another grid) or LINEAR: name, constructor, number of modes,
 slow loop of slow.py.
-The constructor takes (dim, heads, **options) or (in_features, out_features, **options). Those of attention are the makers
-of names.py, whose settings are words and numbers; the slow loops read the same settings.
+The constructor takes (dim, heads, **options) or (in_features, out_features, **options). Those of attention are makers of
+names.py, whose settings are words and numbers; the slow loops read the same settings.
 """
 from dataclasses import dataclass
 from functools import partial
@@ -92,7 +92,7 @@ SETTINGS = dict(combine="product", pool="mean", project="before", shared=True, q
 
 
 def settings_of(make, order):
-    "Those of a maker, as the slow loops read them: what is given, what the maker has by default, and what no layer has."
+    "Those of a maker, as the slow loops read them: what is given, else the default of the maker, else none of it."
     given = {}
     while isinstance(make, partial):
         make, given = make.func, {**make.keywords, **given}
