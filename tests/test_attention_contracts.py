@@ -172,7 +172,7 @@ def test_normalized_heads_compile_forward_and_backward(make, options):
         assert_close(a, b)
 
 
-@pytest.mark.parametrize("sizes", [(0, 3), (3, 0)])
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("name", sorted(ATTENTIONS))
 def test_a_mode_without_positions_gives_nothing_and_no_error(name, sizes):
     layer, x = make_attention(name, 8, 2, 2), torch.randn(2, *sizes, 8, requires_grad=True)
@@ -180,6 +180,7 @@ def test_a_mode_without_positions_gives_nothing_and_no_error(name, sizes):
         y = layer(x, mask=mask)
         assert y.shape == x.shape
         y.sum().backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in layer.parameters())
 
 
 @pytest.mark.parametrize("name, option", [
