@@ -81,6 +81,13 @@ def test_where_nothing_may_be_seen_the_result_is_zero():
     assert not y[0].any() and y[1:].isfinite().all() and y[1:].any()
 
 
+def test_a_map_gives_nothing_to_what_is_not_seen():
+    q, k, seen = tensor(4, 3).exp(), tensor(5, 3, seed=2).exp(), torch.ones(4, 5, dtype=torch.bool).tril()
+    S = kernel_map(q, k, seen)
+    assert not S[~seen].any() and (S[seen] > 0).all()
+    assert_close(S.sum(-1), torch.ones(4, dtype=S.dtype))
+
+
 class Squares(torch.nn.Module):
     def forward(self, t):
         return t.square()
