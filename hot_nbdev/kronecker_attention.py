@@ -196,7 +196,7 @@ def pool(
 ) -> tuple:                      # for each mode: means of its slices, (B, *n_c, n_m, dim); and of how many positions, (…, n_m, 1) or a number
     "One vector for each slice."
     sizes = x.shape[1:-1]
-    if mask is None and not causal:
+    if mask is None and not causal and 0 not in sizes:
         means = marginals(x, [*range(1, x.ndim - 1)], torch.mean)
         return [t.reshape(x.shape[0], n, x.shape[-1]).to(x.dtype) for t, n in zip(means, sizes)], [prod(sizes) // max(n, 1) for n in sizes]
     ones = x.new_ones(1, *sizes, 1) if mask is None else mask[..., None].to(x.dtype)
