@@ -363,8 +363,8 @@ COST = [
     ("cost", "if made or func._schema.is_mutable", "if made", COUNTED),
     ("cost", "with self:", "with torch.no_grad():",
      "test_cost.py::test_gradients_and_inference_mode_do_not_change_the_arithmetic"),
-    ("cost", "if masked and context is not None", "if masked and context is None",
-     "test_cost.py::test_an_empty_batch_takes_nothing"),
+    ("cost", "if masked else None", "if batch else None",
+     "test_cost.py::test_kronecker_attention_costs_what_the_theorem_says"),
     ("cost", "\"_packed_params\"", "\"packed\"", "test_cost.py::test_quantized_layers"),
 ]
 CONFIG = [
