@@ -131,7 +131,7 @@ def peak(h: Tensor, dims: tuple) -> Tensor:     # log-features, and axes of the 
     top = h.detach().amax(dims, keepdim=True) if h.numel() else h.new_zeros(())
     return torch.where(top.isfinite(), top, 0)
 
-# %% ../nbs/09_kernels.ipynb #0c870840
+# %% ../nbs/09_kernels.ipynb #260cfa3c
 def stable(
     a: Tensor,      # log-features of the queries, (…, N, M)
     b: Tensor,      # log-features of the keys, (…, N', M); -inf for keys that take no part
@@ -174,7 +174,7 @@ def scaled_means(a: Tensor, s: Tensor, top: Tensor) -> Tensor:
     y = (a - peak(a, (-1,))).exp() @ s
     return over(y[..., :-1], y[..., -1:])
 
-# %% ../nbs/09_kernels.ipynb #ae590c5a
+# %% ../nbs/09_kernels.ipynb #880f1ad9
 def log_linear_attention(
     a: Tensor,    # log-features of the queries, (…, *causal sizes, N, M)
     b: Tensor,    # log-features of the keys, (…, *causal sizes, N', M); -inf for keys that take no part
@@ -198,7 +198,7 @@ def relu_features(t: Tensor) -> Tensor:     # (…, d), both
     "max(x, 0) + 0.001 of each entry, so that no normalizer is zero."
     return t.relu() + 1e-3
 
-# %% ../nbs/09_kernels.ipynb #cb1b5d34
+# %% ../nbs/09_kernels.ipynb #45b0e4f2
 def hidden(
     t: Tensor,             # (…, N', f)
     keys: Tensor | None,   # bool, (…, N', 1); None: all take part
@@ -207,7 +207,7 @@ def hidden(
     "t without what takes no part."
     return t if keys is None else t.masked_fill(~keys, value)
 
-# %% ../nbs/09_kernels.ipynb #f4be47e1
+# %% ../nbs/09_kernels.ipynb #f3bf0e43
 def features_of(
     phi: Callable,               # (…, d) -> (…, M), not negative
     q: Tensor,                   # queries, (…, N, d), divided by d^(1/4)
@@ -220,7 +220,7 @@ def features_of(
         return stable(phi.logarithms(q), hidden(phi.logarithms(k), keys, -inf))
     return phi(q), hidden(phi(k), keys)
 
-# %% ../nbs/09_kernels.ipynb #23b771ff
+# %% ../nbs/09_kernels.ipynb #b58dde45
 def row_by_row(
     phi: Callable,                   # as for `features_of`, and so are q and k
     q: Tensor,
@@ -269,7 +269,7 @@ class KernelMap(nn.Module):
         with full_precision(L):
             return (L @ (R @ v.to(R.dtype))).to(v.dtype)
 
-# %% ../nbs/09_kernels.ipynb #a23cbe20
+# %% ../nbs/09_kernels.ipynb #01037db9
 def to_past(
     t: Tensor,               # (B, heads, n, f)
     sizes: Sequence[int],    # (n1, …, nk), whose product is n
@@ -279,13 +279,13 @@ def to_past(
     c = len(causal)
     return t.unflatten(2, sizes).movedim([2 + m for m in causal], list(range(2, 2 + c))).unsqueeze(-2).flatten(2 + c, -2)
 
-# %% ../nbs/09_kernels.ipynb #f4bb1828
+# %% ../nbs/09_kernels.ipynb #cce57759
 def from_past(y: Tensor, sizes: Sequence[int], causal: Sequence[int]) -> Tensor:
     "The inverse of `to_past`."
     free = [n for m, n in enumerate(sizes) if m not in causal]
     return y.unflatten(-2, free or [1]).movedim(list(range(2, 2 + len(causal))), [2 + m for m in causal]).flatten(2, -2)
 
-# %% ../nbs/09_kernels.ipynb #4ff2147d
+# %% ../nbs/09_kernels.ipynb #359e3e52
 def attend_past(
     phi: Callable,   # as for `features_of`
     q: Tensor,       # queries, (B, heads, n, d), divided by d^(1/4)
