@@ -8,7 +8,7 @@ __all__ = ['marginals', 'prefix_sums', 'pool', 'along', 'jointly', 'steps_of', '
 
 # %% ../nbs/08_kronecker_attention.ipynb #6b69ef03
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import chain, combinations
 from math import prod
 import torch
@@ -101,7 +101,8 @@ def steps_of(
     "The cheapest way to apply maps: which pairs are formed, and the order of the steps."
     pairs = [m for m in modes if isinstance(maps[m], tuple)]
     choices = chain.from_iterable(combinations(pairs, r) for r in range(len(pairs) + 1))
-    return min((_plan(maps, modes, formed, entries) for formed in choices), key=lambda plan: plan[0])[1]
+    plans = [_plan(maps, modes, formed, entries) for formed in choices]
+    return reduce(lambda best, plan: plan if plan[0] < best[0] else best, plans)[1]     # torch.compile follows it; `min` with a key it does not
 
 # %% ../nbs/08_kronecker_attention.ipynb #a0321d4e
 def _plan(maps: Sequence, modes: Sequence[int], formed: Sequence[int], entries: int) -> tuple:

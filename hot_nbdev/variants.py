@@ -8,6 +8,7 @@ __all__ = ['cut', 'join', 'OwnMatrices', 'Pooled', 'LateBias', 'Centred', 'Tempe
 # %% ../nbs/08a_variants.ipynb #8a77381c
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from math import prod
 import torch
 from torch import Tensor, nn
 from .attention import scaled_linear, wide
@@ -16,7 +17,7 @@ from .kronecker_attention import KroneckerAttention, product
 # %% ../nbs/08a_variants.ipynb #79d3193f
 def cut(rows: Tensor, means: Sequence[Tensor]) -> list:     # (B, Σ, dim) to one (B, *n_c, n_m, dim) for each mode
     "Joined rows, apart again."
-    return [t.unflatten(1, s.shape[1:-1]) for t, s in zip(rows.split([s[0, ..., 0].numel() for s in means], 1), means)]
+    return [t.unflatten(1, s.shape[1:-1]) for t, s in zip(rows.split([prod(s.shape[1:-1]) for s in means], 1), means)]
 
 # %% ../nbs/08a_variants.ipynb #98bf6656
 def join(parts: Sequence[Tensor]) -> Tensor:
