@@ -54,6 +54,9 @@ def log_features(
     omega: Tensor,  # (M, d) directions
 ) -> Tensor:        # (…, N, M), at least float32
     "Logarithms of positive random features: ωᵀx - ‖x‖²/2 - log(M)/2."
+    if x.shape[-1] != omega.shape[-1]:
+        raise ValueError(f"log_features: queries and keys have width {x.shape[-1]}, but the directions have width {omega.shape[-1]}; "
+                         "draw them for the width of a head, dim / heads")
     x = wide(x)
     with full_precision(x):
         return x @ omega.to(x.dtype).T - x.square().sum(-1, keepdim=True) / 2 - log(len(omega)) / 2
@@ -242,10 +245,7 @@ def row_by_row(
 # %% ../nbs/09_kernels.ipynb #ded34d49
 class KernelMap(nn.Module):
     "Rows in proportion to φ(q) φ(k)ᵀ (HOT v1 eq. 10), for the `weigh` of any attention."
-    def __init__(
-        self,
-        phi: Callable,      # (…, d) -> (…, M), not negative; with `logarithms` nothing underflows
-    ):
+    def __init__(self, phi: Callable):      # (…, d) -> (…, M), not negative; with `logarithms` nothing underflows
         super().__init__()
         self.phi = as_module(phi)
 

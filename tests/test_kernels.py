@@ -26,6 +26,8 @@ from hot_nbdev.kernels import (
 )
 from hot_nbdev.kronecker_attention import product, steps_of
 
+BOTH = pytest.mark.parametrize("phi", [elu_features, PositiveRandomFeatures(4, 6, dtype=torch.float64)],
+                               ids=["elu", "random"])
 LAYERS = [(Full, {}), (Axial, {}), (Divided, {}), (Multi, dict(stride=(1, 1, 2))), (K, dict(combine="sum")), (Hot1, {})]
 
 
@@ -181,8 +183,7 @@ def test_no_sequence_of_steps_is_cheaper_than_the_plan(sizes, features, width):
     assert cost(named) == min(map(cost, every))
 
 
-@pytest.mark.parametrize("phi", [elu_features, PositiveRandomFeatures(4, 6, dtype=torch.float64)],
-                         ids=["elu", "random"])
+@BOTH
 def test_the_two_forms_of_a_map_are_one(phi):
     "The pair where all queries see the same keys, and row by row; with what is added to the logarithms of weights."
     q, k, bias = tensor(2, 1, 5, 4), tensor(2, 1, 6, 4, seed=2), tensor(5, 6, seed=3)
@@ -193,3 +194,19 @@ def test_the_two_forms_of_a_map_are_one(phi):
         assert_close(L @ R, row_by_row(phi, a, b, seen))
         weights = phi(a) @ phi(b).mT * bias.exp() * (1 if seen is None else seen)
         assert_close(weigh(q, k, seen, lambda scores: scores + bias), weights / weights.sum(-1, keepdim=True))
+
+
+@BOTH
+@pytest.mark.parametrize("sizes, causal", [((6,), ()), ((6,), (0,)), ((3, 4), (0,)), ((3, 4), (1,)), ((3, 4), (0, 1)),
+                                           ((2, 3, 2), (0, 2)), ((2, 3, 2), (1,))])
+def test_what_is_applied_without_a_map_is_the_definition(phi, sizes, causal):
+    "Sums over what is seen, in float64 and without any scale; a layer's dense map would go the same way as its output."
+    n, weigh = prod(sizes), KernelMap(phi)
+    q, k, v = tensor(3, 2, 2, n, 4)
+    for keys in (None, random_mask(2, *sizes)):
+        seen = Seen(sizes, keys, causal)
+        near = torch.ones(n, n, dtype=torch.bool) if seen.dense() is None else seen.dense()
+        a, b = weigh.scaled(q, k)
+        weights = phi(a) @ phi(b).mT * near
+        want = (weights @ v / weights.sum(-1, keepdim=True)).nan_to_num(0.0)
+        assert_close(weigh.attend(q, k, v, seen), want)
