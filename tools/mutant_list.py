@@ -20,6 +20,7 @@ FACTORS = "test_pooling.py::test_factors_are_powers_of_the_count_and_one_for_not
 RESUMED = "'test_training.py::test_a_killed_run_goes_on_to_the_same_bits[7-1]'"
 COSTS = "test_cost_layers.py::test_a_layer_knows_its_cost"
 KRONECKER_COSTS = "test_cost.py::test_kronecker_multiply_adds_are_exact_and_memory_is_near"
+DEFINED = "test_kernels.py::test_what_is_applied_without_a_map_is_the_definition"
 NO_MAP = "test_axial.py::test_a_kernel_without_its_map_agrees_with_the_map"
 SHARE = "test_kronecker_attention.py::test_the_share_is_that_of_the_definition"
 GAIN = "test_kronecker_attention.py::test_the_gain_multiplies_matrices_of_queries_and_keys_alone"
@@ -62,9 +63,9 @@ MASKS = [
      "test_attention.py::test_a_row_that_may_see_nothing_is_zero "
      "test_attention_contracts.py::test_fully_masked_samples_have_finite_gradients"),
     ("attention", "t.masked_fill(~self.asking[:, None, :, None], 0.0)", "t", slow("full")),
-    ("attention", "weights = weights.masked_fill(~allowed, 0.0)", "weights = weights.masked_fill(~allowed, 1e-3)",
-     slow("full-linear causal")),
-    ("attention", "k.masked_fill(~keys[..., None], 0.0)", "k", slow("full-linear")),
+    ("kernels", "else w.masked_fill(~seen, 0.0)", "else w.masked_fill(~seen, 1e-3)",
+     "'test_kernels.py::test_the_two_forms_of_a_map_are_one[elu]'"),
+    ("kernels", "return phi(q), hidden(phi(k), keys)", "return phi(q), phi(k)", slow("full-linear")),
     ("mode_maps", "info.tiny ** (2 / (3 * order))", "info.tiny ** (1 / (3 * order))", SHARE),
     ("mode_maps", "else max(info.eps,", "else min(info.eps,", SHARE),
     ("mode_maps", "return (1 - share) * S + given * even", "return (1 - share) * S + given", SHARE),
@@ -91,9 +92,11 @@ CAUSAL = [
     ("attention", ".tril()", ".triu()",
      "test_attention.py::test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel"),
     ("attention", ".tril()", ".tril(-1)", slow("full causal")),
-    ("attention", "for axis in range(-2 - causal, -2):", "for axis in range(-1 - causal, -2):", NO_MAP),
-    ("attention", "kv, z = kv.cumsum(axis), z.cumsum(axis)", "kv, z = kv.cumsum(axis), z", NO_MAP),
-    ("attention", "axes, front = [2 + m for m in allowed.causal]", "axes, front = [2 + m for m in range(c)]", NO_MAP),
+    ("kernels", "for axis in range(-2 - causal, -2):\n            kv",
+     "for axis in range(-1 - causal, -2):\n            kv", DEFINED),
+    ("kernels", "kv, z = kv.cumsum(axis), z.cumsum(axis)", "kv, z = kv.cumsum(axis), z", DEFINED),
+    ("kernels", "t.unflatten(2, sizes).movedim([2 + m for m in causal]",
+     "t.unflatten(2, sizes).movedim([2 + m for m in range(c)]", DEFINED),
     ("axial", "[i for i, m in enumerate(group) if m in layer.causal]",
      "[i for i, m in enumerate(group) if i in layer.causal]", slow("spatial")),
     ("mode_maps", ".tril() if causal", ".triu() if causal", slow("causal product")),
@@ -111,12 +114,10 @@ CAUSAL = [
 ATTEND = [
     ("attention", "q.shape[-1] ** -0.5", "q.shape[-1] ** -0.25",
      "test_attention.py::test_scores_can_be_changed_for_each_pair"),
-    ("attention", "return _over(q @ kv, q @ z)", "return _over(q @ kv, z.sum(-2, keepdim=True))", NO_MAP),
-    ("attention", "total < torch.finfo(total.dtype).tiny, inf", "total < 0, inf",
-     "test_attention.py::test_a_row_that_may_see_nothing_is_zero"),
-    ("attention", "** -0.25 for t in (q, k))\n    q, k = kernel.pair",
-     "** -0.5 for t in (q, k))\n    q, k = kernel.pair",
-     "test_attention.py::test_any_function_of_one_tensor_is_a_kernel"),
+    ("kernels", "return over(q @ kv, q @ z)", "return over(q @ kv, z.sum(-2, keepdim=True))", DEFINED),
+    ("kernels", "total < torch.finfo(total.dtype).tiny, inf", "total < 0, inf",
+     "test_kernels.py::test_features_may_be_zero_for_a_key_or_for_all"),
+    ("kernels", "t.shape[-1] ** -0.25", "t.shape[-1] ** -0.5", slow("full-linear")),
     ("attention", "self.dropout * self.training", "self.dropout",
      "test_attention_contracts.py::test_dropout_acts_in_training_only"),
     ("attention", "with full_precision(q):\n        scores", "with nullcontext():\n        scores",
@@ -419,7 +420,7 @@ STREAMS = [
      f"'{STEPS_OF_RIVALS}[FullAttention-elu-False]'"),
     ("attention", "if \"taking\" in past or taking is not None:", "if taking is not None:",
      "'test_streams.py::test_streams_are_forked_dropped_and_restarted[softmax-FullAttention]'"),
-    ("kernels", "t.narrow(-3, int(bool(past)), a.shape[-3])", "t.narrow(-3, 0, a.shape[-3])",
+    ("streams", "t.narrow(-3, int(bool(past)), a.shape[-3])", "t.narrow(-3, 0, a.shape[-3])",
      f"'{STEPS_OF_RIVALS}[FullAttention-random-False]'"),
     ("kronecker_attention", "s + past[f\"{what}{m}\"].unsqueeze(1) if past else s", "s", STEPS),
     ("kronecker_attention", "from_start(layer.rotary, c, state.seen)", "layer.rotary", STEPS),
