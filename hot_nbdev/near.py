@@ -34,7 +34,7 @@ class Near(nn.Module):
         mask_mod: Callable | None = None,    # (b, h, i, j) -> bool, as FlexAttention has it
         score_mod: Callable | None = None,   # (score, b, h, i, j) -> score; what it adds is all that a kernel's map takes
         weigh: Callable = softmax_map,       # the map to change: `softmax_map`, or a `KernelMap`
-        span: int | None = None,             # how far back a query sees at most: a stream keeps no more keys
+        span: int | None = None,             # how far back a query sees at most: a stream keeps no more keys, and counts places from them
     ):
         super().__init__()
         self.mask_mod, self.score_mod, self.weigh, self.span = mask_mod, score_mod, weigh, span
@@ -57,7 +57,7 @@ def places(
     q: Tensor,   # (B, heads, …, n, d)
     k: Tensor,   # (B, heads, …, n', d)
 ) -> tuple:      # b, h, i, j, which broadcast to the scores
-    "Numbers of samples and heads, places of queries and of keys; queries are the last of as many places as there are keys."
+    "Numbers of samples and heads, places of queries and keys; queries are the last of as many places as there are keys."
     n, at = k.shape[-2], lambda first, last: torch.arange(first, last, device=q.device)
     b, h = (at(0, size).view(-1, *[1] * (q.ndim - 1 - a)) for a, size in enumerate(q.shape[:2]))
     return b, h, at(n - q.shape[-2], n)[:, None], at(0, n)
