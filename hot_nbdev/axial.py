@@ -116,9 +116,9 @@ class AxialAttention(Attention):
         found = []
         for a, group in enumerate(self.groups):
             N, others = prod(c.shape[1 + m] for m in group), [x.shape[1 + m] for m in range(self.order) if m not in group]
-            units = torch.eye(N, dtype=wide(x[:0]).dtype, device=x.device).expand(len(x) * prod(others), self.heads, N, N)
+            units = torch.eye(N, dtype=wide(x[:0]).dtype, device=x.device).expand(x.shape[0] * prod(others), self.heads, N, N)
             S = self.along(a, units, x, mask, c, taking)
-            found.append(S.reshape(len(x), *others, *S.shape[1:]).movedim(1 + len(others), 1))
+            found.append(S.reshape(x.shape[0], *others, *S.shape[1:]).movedim(1 + len(others), 1))
         return found
 
     def check_grids(self, sizes, others, same=(), why=""):

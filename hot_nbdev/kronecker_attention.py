@@ -45,7 +45,7 @@ def prefix_sums(
         t, others = sums.get(m, past), [c + 1 for c in causal if c + 1 != m]
         for c in others:
             t = t.cumsum(c, dtype=more)
-        found.append(wide(t.movedim(m, -2).reshape(len(x), *(x.shape[c] for c in others), x.shape[m], x.shape[-1])))
+        found.append(wide(t.movedim(m, -2).reshape(x.shape[0], *(x.shape[c] for c in others), x.shape[m], x.shape[-1])))
     return found
 
 # %% ../nbs/08_kronecker_attention.ipynb #1dce47af
@@ -58,7 +58,7 @@ def pool(
     sizes = x.shape[1:-1]
     if mask is None and not causal and 0 not in sizes:
         means = marginals(x, [*range(1, x.ndim - 1)], torch.mean)
-        return [t.reshape(len(x), n, x.shape[-1]).to(x.dtype) for t, n in zip(means, sizes)], [prod(sizes) // max(n, 1) for n in sizes]
+        return [t.reshape(x.shape[0], n, x.shape[-1]).to(x.dtype) for t, n in zip(means, sizes)], [prod(sizes) // max(n, 1) for n in sizes]
     ones = x.new_ones(1, *sizes, 1) if mask is None else mask[..., None].to(x.dtype)
     sums, counts = prefix_sums(x, causal), prefix_sums(wide(ones), causal)
     return [(s / n.clamp(min=1)).to(x.dtype) for s, n in zip(sums, counts)], counts
