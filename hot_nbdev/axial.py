@@ -125,6 +125,9 @@ class AxialAttention(Attention):
         for group in self.groups:
             super().check_grids(sizes, others, [m for m in range(self.order) if m not in group],
                                 f"group {group} asks along its own modes and stays in place along the others")
+        for a, group in enumerate(self.groups):
+            weigh = self.weigh[a] if isinstance(self.weigh, nn.ModuleList) else self.weigh
+            super().check_grids(sizes, others, group if getattr(weigh, "one_grid", False) else (), "its map counts places of one grid")
 
 # %% ../nbs/11b_axial.ipynb #241aab1a
 class DividedAttention(nn.Module):
