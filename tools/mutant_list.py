@@ -103,7 +103,7 @@ CAUSAL = [
     ("kernels", "if hasattr(phi, \"logarithms\"):\n        b = hidden", "if False:\n        b = hidden",
      "test_kernels.py::test_what_is_applied_without_a_map_is_the_definition"),
     ("kernels", "s, top = running_sums(s, top, axis)", "s = s.cumsum(axis)",
-     "test_kernels.py::test_no_later_key_changes_an_earlier_output_by_a_bit"),
+     "test_kernels.py::test_a_causal_kernel_with_a_mask_agrees_with_its_map_and_has_gradients"),
     ("kernels", "change is None and (seen is None or seen.shape[-2] == 1)", "change is None",
      "test_leaks.py::test_no_later_position_changes_an_earlier_output_by_a_bit"),
     ("kernels", "change(scores), seen)", "change(scores), None)",
