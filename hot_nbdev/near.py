@@ -29,6 +29,8 @@ def window(
 # %% ../nbs/27_near.ipynb #74d7bcdb
 class Near(nn.Module):
     "A map of a mode in which places count: who sees whom (mask_mod), and what is added to the scores (score_mod)."
+    one_grid = True         # queries and keys are counted alike: a context has as many places
+
     def __init__(
         self,
         mask_mod: Callable | None = None,    # (b, h, i, j) -> bool, as FlexAttention has it
@@ -104,6 +106,8 @@ class LearnedBias(nn.Module):
 # %% ../nbs/27_near.ipynb #04fcf6b0
 class ModeDropout(nn.Module):
     "In training, with a chance, the identity in place of a sample's map of the mode."
+    one_grid = True
+
     def __init__(self, chance: float, weigh: Callable = softmax_map):
         super().__init__()
         if not 0 <= chance < 1:
