@@ -107,6 +107,7 @@ def _(layer: NoAttention, x, mask, state, start):
 # %% ../nbs/26a_streaming.ipynb #5a000009
 @steps.register
 def _(layer: Block, x, state=None, mask=None):
+    time_of(layer, getattr(layer.attention, "causal", ()))
     y, state = steps(layer.attention, layer.norm1(x), state, mask)
     return layer.rest(x, y), state
 
@@ -247,7 +248,7 @@ def _(model: Model, x, state=None, mask=None):      # x and mask as `forward` ta
 #| code-summary: "Source of `_model_door`"
 def _model_door(model: Model, x: Tensor, state: StreamState, mask: Tensor | None) -> tuple:
     "x and mask with the batch axes as one, these axes, and whose state there will be."
-    c, own = getattr(model, "encoder", model).config, check_owner(f"{type(model).__name__}({model.config})", state)
+    c, own = getattr(model, "encoder", model).config, check_owner(f"{type(model).__name__}({model.config!r})", state)
     m = time_of(model, c.causal) % c.order
     x, mask = check_input("steps", x, mask, c.order, c.in_channels)
     if x.shape[m - c.order - 1] % c.patch[m]:

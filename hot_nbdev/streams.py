@@ -150,7 +150,7 @@ def _(layer: KroneckerAttention, x, mask, state, start):
     y = combine(maps, v, (c,)) if mask is None else masked(combine, maps, v, mask, mask, (c,), maps)
     return layer.to_out(merge(y)), replace(state, tensors={**sums, **kept})
 
-# %% ../nbs/26_streams.ipynb #0f9fbd58
+# %% ../nbs/26_streams.ipynb #46d4a0f1
 #| code-fold: true
 #| code-summary: "Source of `_along_time`, which hands frames to `attend_next`, and `map_of`"
 def _along_time(layer: KroneckerAttention, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
@@ -321,7 +321,7 @@ def _rows(state: StreamState, rows: Sequence[int], op: str) -> list:
         raise ValueError(f"{op}: rows is {rows}, but the state has {n} streams, counted from 0 to {n - 1}")
     return rows
 
-# %% ../nbs/26_streams.ipynb #edc240af
+# %% ../nbs/26_streams.ipynb #e288d324
 #| code-fold: true
 #| code-summary: "Source of `_scaled` and `_even`"
 def _scaled(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
@@ -344,5 +344,5 @@ def _even(v: Tensor, past: dict, taking: Tensor) -> tuple:
     s = s + past["even"].unsqueeze(2) if past else s
     return over(s[..., :-1], s[..., -1:]).to(v.dtype), {"even": s[:, :, -1]}
 
-# %% ../nbs/26_streams.ipynb #5ef75ac3
+# %% ../nbs/26_streams.ipynb #aad2990c
 torch.export.register_dataclass(StreamState)

@@ -30,6 +30,7 @@ BOUND = "test_ndlinear.py::test_the_rule_leaves_the_given_sequence_where_that_sa
 PRODUCT = "test_tensor.py::test_mode_dot_gives_each_element_of_the_batch_its_matrix"
 PUBLISHED = "test_data.py::test_published_splits"
 STEPS_OF_RIVALS = "test_streams.py::test_steps_of_rivals_equal_the_whole"
+FORKED = "test_streams.py::test_streams_are_forked_dropped_and_restarted"
 STEPS = "'test_streams.py::test_steps_of_kronecker_attention_equal_the_whole[product-softmax-False]'"
 REFUSED = ("test_training.py::test_another_model_data_task_or_setting_is_refused_before_anything_is_written")
 SETTINGS = "test_models.py::test_wrong_settings_name_setting_value_and_what_is_allowed"
@@ -401,28 +402,31 @@ ROWS = [
     ("paired", "if key(new) not in there:", "if True:", "test_paired.py::test_a_row_that_is_there_keeps_its_scores"),
 ]
 STREAMS = [
-    ("attention", ".tril(old)", ".tril()", f"'{STEPS_OF_RIVALS}[FullAttention-softmax-False]'"),
-    ("attention", "s = s + past[name].unsqueeze(-3) if name in past else s", "s = s",
-     f"'{STEPS_OF_RIVALS}[FullAttention-elu-False]'"),
-    ("attention", "if \"taking\" in past or taking is not None:", "if taking is not None:",
-     "'test_streams.py::test_streams_are_forked_dropped_and_restarted[softmax-FullAttention]'"),
-    ("kernels", "t.narrow(-3, int(bool(past)), a.shape[-3])", "t.narrow(-3, 0, a.shape[-3])",
-     f"'{STEPS_OF_RIVALS}[FullAttention-random-False]'"),
-    ("kronecker_attention", "s + past[f\"{what}{m}\"].unsqueeze(1) if past else s", "s", STEPS),
-    ("kronecker_attention", "from_start(layer.rotary, c, state.seen)", "layer.rotary", STEPS),
-    ("kronecker_attention", "z, kept = (1 - share) * z + share * even * some, {**kept, **more}",
-     "z, kept = z, {**kept, **more}",
+    ("streams", ".tril(T - C)", ".tril()", f"'{STEPS_OF_RIVALS}[full-softmax-False]'"),
+    ("streams", "s = s + past[\"sums\"].unsqueeze(2) if past else s", "s = s", f"'{STEPS_OF_RIVALS}[full-elu-False]'"),
+    ("streams", "if taking is None and \"taking\" in past:", "if False:", f"'{FORKED}[full-softmax-turned]'"),
+    ("streams", "t.narrow(2, t.shape[2] - a.shape[2], a.shape[2])", "t.narrow(2, 0, a.shape[2])",
+     f"'{STEPS_OF_RIVALS}[full-random-False]'"),
+    ("streams", "s + past[f\"{name}{m}\"].unsqueeze(1) if past and m != time else s", "s", STEPS),
+    ("streams", "0 if age is None else age)", "0)", STEPS),
+    ("streams", "(1 - share) * y + share * even * (y != 0).any(-1, keepdim=True)", "y",
      "test_streams.py::test_with_a_mask_sharp_maps_leave_the_same_weight"),
-    ("streams", "t[rows] = EMPTY if name == \"scale\" else 0", "t[rows] = t[rows]",
-     "'test_streams.py::test_streams_are_forked_dropped_and_restarted[elu-KroneckerAttention]'"),
+    ("streams", "EMPTY if n == \"scale\" else 0", "0",
+     "test_streams.py::test_a_stream_begins_anew_however_loud_it_is"),
+    ("streams", "t.index_fill(0, rows.to(t.device)", "t.index_fill(0, rows[:0].to(t.device)",
+     f"'{FORKED}[kronecker-elu-turned]'"),
     ("streams", "if device.type == \"mps\" else torch.float64", "if device.type == \"mps\" else torch.float32",
      "test_streams.py::test_sums_go_on_where_float32_would_stop"),
-    ("streaming", "torch.cat([known.view", "torch.cat([~known.view",
+    ("streams", "if mask is None and state.masked else mask", "if False else mask",
+     "test_streams.py::test_what_cannot_be_stepped_says_so"),
+    ("streams", "if state.layer not in (\"\", own):", "if False:",
+     "test_streams.py::test_states_of_another_layer_are_refused"),
+    ("streaming", "torch.cat([known, mask], axis)", "torch.cat([~known, mask], axis)",
      "'test_streams.py::test_models_step_as_a_whole[product-True]'"),
     ("streaming", "{c: (first, whole)}", "{c: (0, whole)}",
      "'test_streams.py::test_models_step_as_a_whole[product-False]'"),
-    ("layer", "if mask is None and state.masked else mask", "if False else mask",
-     "test_streams.py::test_what_cannot_be_stepped_says_so"),
+    ("streaming", "if not said or hashlib", "if not said or False and hashlib",
+     "test_streams.py::test_every_changed_byte_of_a_state_is_refused_in_one_line_with_the_name"),
 ]
 NEAR = [
     ("mode_scores", "(i - j).abs() <= self.span", "(i - j).abs() < self.span", slow("near product")),
