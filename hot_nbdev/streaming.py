@@ -76,7 +76,7 @@ def _(layer: AxialAttention, x, mask, state, start):
         y, kept = _along_group(layer, a, into_batch(v, group), x, mask, past, start)
         total = total + out_of_batch(y, group, x.shape[:-1])
         slices = prod([n for m, n in enumerate(x.shape[1:-1]) if m not in group])
-        inner.append(StreamState(tensors={n: t.unflatten(0, (len(x), slices)) for n, t in kept.items()}))
+        inner.append(StreamState(tensors={n: t.unflatten(0, (x.shape[0], slices)) for n, t in kept.items()}))
     return layer.to_out(merge(total / len(layer.groups))), replace(state, inner=tuple(inner))
 
 
@@ -148,8 +148,8 @@ def _placed(encoder: HOTEncoder, x: Tensor, c: int, past: dict) -> tuple:
     positions, n = encoder.positions, x.shape[c + 1]
     if not isinstance(positions, SineCosinePositions | LearnedPositions) or c not in positions.modes:
         return positions(x), {}
-    age = past["age"] if past else torch.zeros(len(x), dtype=torch.long, device=x.device)
-    first = int(age[0]) if len(age) else 0
+    age = past["age"] if past else torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+    first = int(age[0]) if age.shape[0] else 0
     if (age != first).any():
         raise ValueError(f"steps: streams have had {age.tolist()} tokens, so they stand at different positions along mode {c}; "
                          "restart all of them together, or choose positions='rotary', or none along this mode")
@@ -174,7 +174,7 @@ def encoder_steps(
     for block, own in zip(encoder.blocks, state.inner or [None] * len(encoder.blocks)):
         tokens, own = steps(block, tokens, own, taking)
         inner.append(own)
-    return encoder.norm(tokens), taking, replace(state, frame=(len(x),), tensors={**kept, **age}, inner=tuple(inner))
+    return encoder.norm(tokens), taking, replace(state, frame=(x.shape[0],), tensors={**kept, **age}, inner=tuple(inner))
 
 # %% ../nbs/26a_streaming.ipynb #4b38217f
 def _running_mean(tokens: Tensor, taking: Tensor | None, axes: list, past: dict) -> tuple:

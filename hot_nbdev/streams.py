@@ -99,7 +99,7 @@ def attend_next(
 def _remember(k: Tensor, v: Tensor, taking: Tensor | None, past: dict, span: int | None) -> tuple:
     "Keys, values, and which take part, of all frames so far; and of them what is kept."
     if taking is None and "taking" in past:         # some streams began anew
-        taking = k.new_ones(len(k), 1, *k.shape[2:4], 1, dtype=torch.bool)
+        taking = k.new_ones(k.shape[0], 1, *k.shape[2:4], 1, dtype=torch.bool)
     now = {n: t for n, t in (("keys", k), ("values", v), ("taking", taking)) if t is not None}
     both = {n: torch.cat([past[n], t], 2) if n in past else t for n, t in now.items()}
     T, kept = both["keys"].shape[2], both
@@ -246,7 +246,7 @@ def steps(
     if not new:
         return x, replace(state, frame=sizes)
     y, after = advance(layer, frames, mask, replace(state, tensors=past), 0 if age is None else age)
-    age = torch.full((len(frames),), new, device=x.device) if age is None else age + new
+    age = torch.full((frames.shape[0],), new, device=x.device) if age is None else age + new
     return y.reshape(x.shape), replace(after, layer=own, frame=sizes, masked=mask is not None, tensors={**after.tensors, "age": age})
 
 # %% ../nbs/26_streams.ipynb #b29e1293

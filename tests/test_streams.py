@@ -192,13 +192,14 @@ def test_sums_go_on_where_float32_would_stop():
     assert means[1].unique().tolist() == [1.0]
 
 
+@pytest.mark.parametrize("kernel, scale", [("softmax", 30), ("elu", 3000)])
 @pytest.mark.parametrize("combine", ["product", "sum"])
-def test_with_a_mask_sharp_maps_leave_the_same_weight(combine):
+def test_with_a_mask_sharp_maps_leave_the_same_weight(combine, kernel, scale):
     "In float32, where next to nothing would be left of some rows without the share that each row spreads evenly."
     torch.manual_seed(3)
     for _ in range(5):
-        layer = Hot1(16, 2, 2, combine=combine, causal=(0,)).eval()
-        x, mask = 30 * torch.randn(2, 8, 8, 16), torch.rand(2, 8, 8) < 0.5
+        layer = Hot1(16, 2, 2, combine=combine, causal=(0,), kernel=KERNELS[kernel] and KERNELS[kernel]()).eval()
+        x, mask = scale * torch.randn(2, 8, 8, 16), torch.rand(2, 8, 8) < 0.5
         assert_close(stepped(layer, x, mask, 0, (1,) * 8)[0], layer(x, mask), atol=0.01, rtol=0.01)
 
 

@@ -409,6 +409,8 @@ STREAMS = [
      f"'{STEPS_OF_RIVALS}[full-random-False]'"),
     ("streams", "s + past[f\"{name}{m}\"].unsqueeze(1) if past and m != time else s", "s", STEPS),
     ("streams", "0 if age is None else age)", "0)", STEPS),
+    ("streams", "floored(formed(weigh(q, k, seen)), seen, share)", "formed(weigh(q, k, seen))",
+     "test_streams.py::test_with_a_mask_sharp_maps_leave_the_same_weight"),
     ("streams", "(1 - share) * y + share * even * (y != 0).any(-1, keepdim=True)", "y",
      "test_streams.py::test_with_a_mask_sharp_maps_leave_the_same_weight"),
     ("streams", "EMPTY if n == \"scale\" else 0", "0",
