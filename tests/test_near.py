@@ -16,8 +16,8 @@ from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import load_model, make_model
 from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi, alibi_slopes, window
 from hot_nbdev.positions import Rotary
-from hot_nbdev.streaming import stream_steps
-from hot_nbdev.streams import load_state, restart_streams, save_state, select_streams, step, steps
+from hot_nbdev.streaming import load_state, save_state
+from hot_nbdev.streams import restart_streams, select_streams, step, steps
 
 CUTS = [(1,) * 7, (3, 4), (7,), (5, 1, 1)]
 OPTIONS = [dict(window=2), dict(window=2, dilation=2, bias="alibi"), dict(window=0), dict(bias="learned", reach=2),
@@ -137,7 +137,7 @@ def test_models_with_windows_step_as_a_whole_and_are_saved(kind, tmp_path):
     model = make_model(config).double().eval()
     x, state, found = tensor(2, 6, 4, 2), None, []
     for part in x.split((2, 1, 3), 1):
-        y, state = stream_steps(model, part, state)
+        y, state = steps(model, part, state)
         found.append(y)
     assert_close(torch.cat(found, 1), model(x), rtol=0, atol=1e-12)
     model.save(tmp_path)
@@ -175,7 +175,7 @@ def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three
                              attention_options=options, classes=3)
     model = make_model(config).double().eval()
     made = CompileCounterWithBackend("aot_eager")
-    compiled, state, x = torch.compile(stream_steps, backend=made), None, tensor(2, 12, 4, 2)
+    compiled, state, x = torch.compile(steps, backend=made), None, tensor(2, 12, 4, 2)
     with torch.no_grad():
         whole = model(x)
         for t in range(12):
