@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import formed, full_precision, fused, merge, merged, softmax_map, split, wide
-from .kernels import EMPTY, KernelMap, over, running_sums, scaled_means, scaled_sums
+from .kernels import EMPTY, KernelMap, features_of, over, running_sums, scaled_means, scaled_sums
 from .kronecker_attention import KroneckerAttention, along, floor_share, floored, masked, mean, prefix_sums
 
 # %% ../nbs/26_streams.ipynb #0e4afe52
@@ -266,7 +266,7 @@ def step(
 # %% ../nbs/26_streams.ipynb #a83968c9
 def _running(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
     "Features times the sums B and z of all frames so far."
-    a, b = weigh.features(q, k, taking)
+    a, b = features_of(weigh.phi, q, k, taking)
     with full_precision(v):
         s = (b.mT @ _with_ones(v, b)).to(sum_dtype(v.device)).cumsum(2)         # (B, heads, C, M, f + 1)
         s = s + past["sums"].unsqueeze(2) if past else s
