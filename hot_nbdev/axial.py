@@ -12,7 +12,7 @@ from functools import reduce
 from math import prod
 import torch
 from torch import Tensor, nn
-from .attention import Attention, FullAttention, Seen, as_module, attend, softmax_map, wide
+from .attention import Attention, FullAttention, Seen, as_module, attend, check_layer, merged, softmax_map, wide
 from .patches import cut_to, pad_to_patches, patch_mask, patchify, unpatchify
 
 # %% ../nbs/11b_axial.ipynb #ca3e4c1a
@@ -116,7 +116,7 @@ class AxialAttention(Attention):
         found = []
         for a, group in enumerate(self.groups):
             N, others = prod(c.shape[1 + m] for m in group), [x.shape[1 + m] for m in range(self.order) if m not in group]
-            units = torch.eye(N, dtype=x.dtype, device=x.device).expand(len(x) * prod(others), self.heads, N, N)
+            units = torch.eye(N, dtype=wide(x[:0]).dtype, device=x.device).expand(len(x) * prod(others), self.heads, N, N)
             S = self.along(a, units, x, mask, c, taking)
             found.append(S.reshape(len(x), *others, *S.shape[1:]).movedim(1 + len(others), 1))
         return found
@@ -141,6 +141,7 @@ class DividedAttention(nn.Module):
         **options,                       # of each stage
     ):
         super().__init__()
+        check_layer(type(self).__name__, dim, heads, order, options.get("causal", ()), options.get("dropout", 0.0))
         groups = (0, tuple(range(1, order)))[:order] if groups is None else groups
         self.groups = check_groups(type(self).__name__, groups, order)
         self.stages = nn.ModuleList(make(dim, heads, order, [group], **options) for group in self.groups)
@@ -150,6 +151,7 @@ class DividedAttention(nn.Module):
 
     def through(self, x: Tensor, mask: Tensor | None, see: Callable = lambda stage, z: None) -> Tensor:
         "What the stages add to x; `see` is shown each stage and what it reads."
+        x = merged(type(self).__name__, x, mask, self.order, self.dim)[0].reshape(x.shape)
         added, seen = 0, []
         for stage, norm in zip(self.stages, self.norms):
             z = norm(x + added)
@@ -181,6 +183,9 @@ class NoAttention(Attention):
 
     def find_maps(self, *given) -> list:
         return []
+
+    def check_grids(self, *given) -> None:
+        raise ValueError("NoAttention: it takes no context, since it has no keys; leave context out")
 
 # %% ../nbs/11b_axial.ipynb #b7e3287f
 def pool_windows(

@@ -69,7 +69,9 @@ class Block(nn.Module):
         if (context is None) != (self.norm_context is None):
             raise ValueError("Block: it was made without context=True, but there is a context; make it with context=True" if context is not None
                              else "Block: it was made with context=True, but there is no context; give one, or make it without")
-        more = {} if context is None else {"context": self.norm_context(context), "context_mask": context_mask}
+        more = {} if context_mask is None else {"context_mask": context_mask}       # without a context the attention refuses it
+        if context is not None:
+            more["context"] = self.norm_context(context)
         return self.rest(x, self.attention(self.norm1(x), mask, **more))
 
     def rest(self, x: Tensor, y: Tensor) -> Tensor:

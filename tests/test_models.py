@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from hot_nbdev.maps import model_maps
 from hot_nbdev.model_config import (
     CONFIGS,
     FORMER_DEFAULTS,
@@ -35,8 +36,9 @@ from hot_nbdev.models import (
     make_model,
     register_model,
 )
+from hot_nbdev.names import ATTENTIONS, make_attention
 from hot_nbdev.patches import PatchEmbed
-from hot_nbdev.transformer import ATTENTIONS, FeedForward, make_attention
+from hot_nbdev.transformer import FeedForward
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -81,8 +83,7 @@ def test_every_attention_by_name_with_masks(kind, name):
     assert y.isfinite().all()
     for junk in (float("nan"), float("inf"), 1e30):
         assert torch.equal(model(fill(x, mask, junk), mask), y)
-    z, maps = model(x, mask, return_maps=True)
-    assert_close(z, y, rtol=1e-4, atol=1e-5)
+    maps = model_maps(model, x, mask)
     assert len(maps) == 2 and (name == "none") == (not maps[0])
     model.train()(x, mask).square().mean().backward()
     silent = [n for n, p in model.named_parameters() if p.grad is None and not n.startswith("heads.")]
@@ -352,8 +353,7 @@ def test_separate_heads_are_all_in_the_output_and_all_train(normalize):
     sum(y.square().mean() for y in found.values()).backward()
     torch.optim.SGD(model.parameters(), 0.1).step()
     assert all(not torch.equal(t, before[name]) for name, t in model.heads.state_dict().items())
-    both, maps = model(x, mask, horizon="all", return_maps=True)
-    assert sorted(both) == [3, 7] and len(maps) == 2
+    assert sorted(model(x, mask, horizon="all")) == [3, 7] and len(model_maps(model, x, mask, horizon="all")) == 2
     with pytest.raises(ValueError, match="horizon is 5, but the heads are for .3, 7.; give one of these, or"):
         model(x, horizon=5)
     with pytest.raises(ValueError, match="horizon is 'some'"):
