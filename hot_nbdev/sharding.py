@@ -11,6 +11,7 @@ __all__ = ['SHARDED', 'POINTWISE', 'sent', 'sum_over', 'exchange', 'part_sizes',
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, distributed, nn
 
 from .attention import Attention, formed, wide
 from .axial import NoAttention
-from .kronecker_attention import KroneckerAttention, prefix_sums
+from .kronecker_attention import KroneckerAttention, along, prefix_sums
 from .models import HOTEncoder, HOTSegmenter, Model
 from .patches import PatchEmbed
 from .positions import LearnedPositions, SineCosinePositions
@@ -75,7 +76,7 @@ def exchange(
     group,                   # process group
 ) -> Tensor:                 # (sum of `receive`,), what came from the first process first
     "A piece to each process, a piece from each; differentiable any number of times."
-    return _Linear.apply(t, *(lambda t, way=way: _deal(group, *way, t) for way in ((send, receive), (receive, send))))
+    return _Linear.apply(t, partial(_deal, group, send, receive), partial(_deal, group, receive, send))
 
 # %% ../nbs/29_sharding.ipynb #31531a6e
 def part_sizes(
@@ -119,11 +120,10 @@ def local_part(
 # %% ../nbs/29_sharding.ipynb #eeccfa23
 def to_columns(t: Tensor, cut: Cut) -> Tensor:
     "(own rows, N, F) in each process to (all rows, N, own columns)."
-    (rows, N, F), size = t.shape, cut.sizes
-    widths = part_sizes(F, len(size))
+    (rows, N, _), widths = t.shape, part_sizes(t.shape[-1], len(cut.sizes))
     send, w = [rows * N * c for c in widths], widths[cut.rank]
-    pieces = torch.cat([piece.reshape(-1) for piece in t.split(widths, -1)])
-    return exchange(pieces, send, [r * N * w for r in size], cut.group).view(cut.whole, N, w)
+    t = torch.cat([piece.reshape(-1) for piece in t.split(widths, -1)])
+    return exchange(t, send, [r * N * w for r in cut.sizes], cut.group).view(cut.whole, N, w)
 
 def to_rows(t: Tensor, cut: Cut, F: int) -> Tensor:
     "The inverse: (all rows, N, own columns) to (own rows, N, F columns)."
@@ -198,15 +198,17 @@ class Sharded:
         self.cuts = self.parts.cuts(name, x, self.order, mask is not None)          # told once a call
         return found
 
-    def pooled(self, x: Tensor, mask: Tensor | None) -> tuple:
-        return part_means(x, mask, self.causal, self.cuts)
+    combine = property(lambda self: partial(self.__dict__["combine"], multiply=self.along))
 
     def along(self, A: Tensor, v: Tensor, mode: int, causal: Sequence[int]) -> Tensor:
         cut = next((cut for cut in self.cuts if cut.mode == mode), None)
-        return super().along(A, v, mode, causal) if cut is None else multiply_part(A, v, cut, causal)
+        return along(A, v, mode, causal) if cut is None else multiply_part(A, v, cut, causal)
 
-    def mode_maps(self, *given) -> list:
-        maps = super().mode_maps(*given)
+    def mode_maps(self, x: Tensor, mask: Tensor | None, *_) -> list:
+        means, counts = part_means(x, mask, self.causal, self.cuts)
+        q, k = (self.vectors(*f, means, counts) for f in ((self.to_q, self.norm_q), (self.to_k, self.norm_k)))
+        some = [None if mask is None else n.unsqueeze(1) > 0 for n in counts]
+        maps = [self.compare(m, *each) for m, each in enumerate(zip(q, k, some, some))]
         for S, cut in ((maps[cut.mode], cut) for cut in self.cuts):
             if isinstance(S, tuple) and S[0].shape[-1] * len(cut.sizes) > cut.whole:
                 maps[cut.mode] = formed(S)          # sums of a pair would be more than an exchange
@@ -276,9 +278,7 @@ class WholePatches:
         return super().forward(x, mask)
 
 SHARDED = {KroneckerAttention: Sharded, LearnedPositions: Placed, SineCosinePositions: Placed, PatchEmbed: WholePatches}
-POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Tanh,
-             NoAttention)
-_OPEN = (HOTEncoder, HOTSegmenter, nn.Sequential, nn.ModuleList)
+POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Tanh, NoAttention)
 
 def _order(module: nn.Module) -> int:
     return module.order if hasattr(module, "order") else len(getattr(module, "patch", None) or module.sizes)
@@ -302,7 +302,7 @@ def _to_cut(name: str, module: nn.Module, pointwise: tuple):
         yield kind, module, part
     elif not isinstance(module, (*POINTWISE, *pointwise)):
         foreign = type(module).__module__.startswith("torch.") or isinstance(module, Attention | Model) or not [*module.children()]
-        if foreign and not isinstance(module, _OPEN):
+        if foreign and not isinstance(module, (HOTEncoder, HOTSegmenter, nn.Sequential, nn.ModuleList)):
             raise ValueError(f"shard_modes: {kind} is a {type(module).__name__}, which is not known to work on a part of a tensor; shard "
                              "model.encoder, or name what acts on each position alone by pointwise=, such as FlatNdLinear; to what reads a "
                              "whole mode, such as NdLinear, give whole_tensor and cut its result by local_part")
