@@ -11,7 +11,7 @@ __all__ = ['SHARDED', 'POINTWISE', 'sent', 'sum_over', 'exchange', 'part_sizes',
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, update_wrapper
 from math import prod
 
 import torch
@@ -198,7 +198,7 @@ class Sharded:
         self.cuts = self.parts.cuts(name, x, self.order, mask is not None)          # told once a call
         return found
 
-    combine = property(lambda self: partial(self.__dict__["combine"], multiply=self.along))
+    combine = property(lambda self: update_wrapper(partial(f := self.__dict__["combine"], multiply=self.along), f))
 
     def along(self, A: Tensor, v: Tensor, mode: int, causal: Sequence[int]) -> Tensor:
         cut = next((cut for cut in self.cuts if cut.mode == mode), None)

@@ -190,6 +190,7 @@ def second(meshes, note):
     own = local_part(x, mesh, {2: "all"})
     note["twice"] = far([twice(sharded, own, {2: "all"})], [local_part(twice(layer, x, {}), mesh, {2: "all"})])
     note["empty"] = float(sharded(own[:0]).shape != own[:0].shape)
+    note["twice, its name"] = float("combine=product" not in repr(sharded))
     whole = distribute_tensor(x, mesh, [Shard(2)])
     y = DTensor.from_local(sharded(whole.to_local()), mesh, [Shard(2)], shape=x.shape, stride=x.stride())
     note["DTensor"] = far([y.full_tensor()], [layer(x)])

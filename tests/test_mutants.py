@@ -8,7 +8,7 @@ from mutant_list import EQUIVALENT, MUTANTS
 
 NEEDED = {"pooling", "masks", "causal", "attend", "kernels", "sequence", "biases", "modes", "patches", "positions",
           "scaler", "splits", "checks", "resume", "storage", "tasks", "schedule", "costs", "config", "rows",
-          "streams", "near"}
+          "streams", "near", "maps", "parts"}
 
 
 def test_there_are_mutants_of_everything_that_matters():
