@@ -148,7 +148,7 @@ def _(layer: KroneckerAttention, x, mask, state, start):
             y = y if m == c else along(S, y, m, causal)
         return y
     y = combine(maps, v, (c,)) if mask is None else masked(combine, maps, v, mask, mask, (c,), maps)
-    return layer.to_out(merge(y)), replace(state, tensors={**sums, **kept})
+    return layer.to_out(merge(y).to(x.dtype)), replace(state, tensors={**sums, **kept})
 
 # %% ../nbs/26_streams.ipynb #46d4a0f1
 #| code-fold: true

@@ -456,8 +456,6 @@ NEAR = [
      "test_near.py::test_a_bias_handed_in_gets_true_positions"),
     ("near", "return near if seen is None else seen & near", "return near",
      "'test_near.py::test_steps_with_windows_and_biases_equal_the_whole[product-softmax-False]'"),
-    ("streams", ".tril(T - C)", ".tril()",
-     "'test_near.py::test_steps_with_windows_and_biases_equal_the_whole[product-softmax-False]'"),
     ("streams", "T - span, span).clone()", "T - span, span)",
      "'test_near.py::test_with_a_window_the_state_grows_to_the_window_and_no_further[kronecker-softmax]'"),
     ("streams", "rate > 0 or getattr(m, \"chance\", 0.0) > 0", "rate > 0",
