@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import formed, full_precision, fused, merge, merged, softmax_map, split, wide
-from .kernels import EMPTY, KernelMap, over, running_sums, scaled_means, scaled_sums
+from .kernels import EMPTY, KernelMap, features_of, hidden, over, running_sums, scaled_means, scaled_sums
 from .kronecker_attention import KroneckerAttention, along, floor_share, floored, masked, mean, prefix_sums
 
 # %% ../nbs/26_streams.ipynb #0e4afe52
@@ -266,7 +266,7 @@ def step(
 # %% ../nbs/26_streams.ipynb #a83968c9
 def _running(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
     "Features times the sums B and z of all frames so far."
-    a, b = weigh.features(q, k, taking)
+    a, b = features_of(weigh.phi, q, k, taking)
     with full_precision(v):
         s = (b.mT @ _with_ones(v, b)).to(sum_dtype(v.device)).cumsum(2)         # (B, heads, C, M, f + 1)
         s = s + past["sums"].unsqueeze(2) if past else s
@@ -326,9 +326,9 @@ def _rows(state: StreamState, rows: Sequence[int], op: str) -> list:
 #| code-summary: "Source of `_scaled` and `_even`"
 def _scaled(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
     "The same for features with logarithms: each sum has a scale of its own, so that nothing overflows."
-    a, b = weigh.phi.logarithms(q), weigh.phi.logarithms(k if taking is None else k.masked_fill(~taking, 0.0))
+    a, b = weigh.phi.logarithms(q), hidden(weigh.phi.logarithms(hidden(k, taking)), taking, -inf)
     with full_precision(v):
-        s, top = (t.to(sum_dtype(v.device)) for t in scaled_sums(b if taking is None else b.masked_fill(~taking, -inf), v))
+        s, top = (t.to(sum_dtype(v.device)) for t in scaled_sums(b, v))
         if past:
             s, top = (torch.cat([past[n].unsqueeze(2), t], 2) for n, t in (("sums", s), ("scale", top)))
         s, top = running_sums(s, top, 2)
