@@ -116,15 +116,18 @@ class AxialAttention(Attention):
         found = []
         for a, group in enumerate(self.groups):
             N, others = prod(c.shape[1 + m] for m in group), [x.shape[1 + m] for m in range(self.order) if m not in group]
-            units = torch.eye(N, dtype=wide(x[:0]).dtype, device=x.device).expand(len(x) * prod(others), self.heads, N, N)
+            units = torch.eye(N, dtype=wide(x[:0]).dtype, device=x.device).expand(x.shape[0] * prod(others), self.heads, N, N)
             S = self.along(a, units, x, mask, c, taking)
-            found.append(S.reshape(len(x), *others, *S.shape[1:]).movedim(1 + len(others), 1))
+            found.append(S.reshape(x.shape[0], *others, *S.shape[1:]).movedim(1 + len(others), 1))
         return found
 
     def check_grids(self, sizes, others, same=(), why=""):
         for group in self.groups:
             super().check_grids(sizes, others, [m for m in range(self.order) if m not in group],
                                 f"group {group} asks along its own modes and stays in place along the others")
+        for a, group in enumerate(self.groups):
+            weigh = self.weigh[a] if isinstance(self.weigh, nn.ModuleList) else self.weigh
+            super().check_grids(sizes, others, group if getattr(weigh, "one_grid", False) else (), "its map counts places of one grid")
 
 # %% ../nbs/11b_axial.ipynb #241aab1a
 class DividedAttention(nn.Module):

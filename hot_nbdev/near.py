@@ -29,12 +29,14 @@ def window(
 # %% ../nbs/27_near.ipynb #74d7bcdb
 class Near(nn.Module):
     "A map of a mode in which places count: who sees whom (mask_mod), and what is added to the scores (score_mod)."
+    one_grid = True         # queries and keys are counted alike: a context has as many places
+
     def __init__(
         self,
         mask_mod: Callable | None = None,    # (b, h, i, j) -> bool, as FlexAttention has it
         score_mod: Callable | None = None,   # (score, b, h, i, j) -> score; what it adds is all that a kernel's map takes
         weigh: Callable = softmax_map,       # the map to change: `softmax_map`, or a `KernelMap`
-        span: int | None = None,             # how far back a query sees at most: a stream keeps no more keys
+        span: int | None = None,             # how far back a query sees at most: a stream keeps no more keys, and counts places from them
     ):
         super().__init__()
         self.mask_mod, self.score_mod, self.weigh, self.span = mask_mod, score_mod, weigh, span
@@ -57,7 +59,7 @@ def places(
     q: Tensor,   # (B, heads, …, n, d)
     k: Tensor,   # (B, heads, …, n', d)
 ) -> tuple:      # b, h, i, j, which broadcast to the scores
-    "Numbers of samples and heads, places of queries and of keys; queries are the last of as many places as there are keys."
+    "Numbers of samples and heads, places of queries and keys; queries are the last of as many places as there are keys."
     n, at = k.shape[-2], lambda first, last: torch.arange(first, last, device=q.device)
     b, h = (at(0, size).view(-1, *[1] * (q.ndim - 1 - a)) for a, size in enumerate(q.shape[:2]))
     return b, h, at(n - q.shape[-2], n)[:, None], at(0, n)
@@ -104,6 +106,8 @@ class LearnedBias(nn.Module):
 # %% ../nbs/27_near.ipynb #04fcf6b0
 class ModeDropout(nn.Module):
     "In training, with a chance, the identity in place of a sample's map of the mode."
+    one_grid = True
+
     def __init__(self, chance: float, weigh: Callable = softmax_map):
         super().__init__()
         if not 0 <= chance < 1:

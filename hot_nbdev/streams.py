@@ -88,10 +88,11 @@ def attend_next(
     C, N, (k, v, taking), kept = *q.shape[2:4], *_remember(k, v, taking, past, getattr(weigh, "span", None))
     seen, (q, k, v) = _seen(q, k, taking), (t.flatten(2, 3) for t in (q, k, v))
     if weigh is softmax_map and not share:
-        return fused(q, k, v, seen).unflatten(2, (C, N)), kept
+        return fused(q, k, v, seen).to(v.dtype).unflatten(2, (C, N)), kept
     seen = weigh.within(seen, q, k) if hasattr(weigh, "within") else seen
     S = floored(formed(weigh(q, k, seen)), seen, share)
-    return (S.to(v.dtype) @ v).unflatten(2, (C, N)), kept
+    with full_precision(v):
+        return (S.to(v.dtype) @ v).unflatten(2, (C, N)), kept
 
 # %% ../nbs/26_streams.ipynb #02b0ae22
 #| code-fold: true

@@ -18,6 +18,7 @@ def contract(test, case):
 DEFINITION = "test_pooling.py::test_means_and_counts_are_those_of_the_definition"
 RESUMED = "'test_training.py::test_a_killed_run_goes_on_to_the_same_bits[7-1]'"
 COUNTED = "test_cost.py::test_by_hand"
+DEFINED = "test_kernels.py::test_what_is_applied_without_a_map_is_the_definition"
 NO_MAP = "test_axial.py::test_a_kernel_without_its_map_agrees_with_the_map"
 SHARE = "test_kronecker_attention.py::test_the_share_is_that_of_the_definition"
 GAIN = "test_kronecker_attention.py::test_the_gain_multiplies_matrices_of_queries_and_keys_alone"
@@ -57,9 +58,11 @@ MASKS = [
      "test_attention.py::test_a_row_that_may_see_nothing_is_zero "
      "test_attention_contracts.py::test_fully_masked_samples_have_finite_gradients"),
     ("attention", "t.masked_fill(~self.asking[:, None, :, None], 0.0)", "t", slow("full")),
+    ("kernels", "else w.masked_fill(~seen, 0.0)", "else w.masked_fill(~seen, 1e-3)",
+     "'test_kernels.py::test_the_two_forms_of_a_map_are_one[elu]'"),
+    ("kernels", "return phi(q), hidden(phi(k), keys)", "return phi(q), phi(k)", slow("full-linear")),
     ("kernels", "(q @ k.mT).masked_fill(~seen, 0.0)", "(q @ k.mT).masked_fill(~seen, 1e-3)",
      "test_kernels.py::test_a_map_gives_nothing_to_what_is_not_seen"),
-    ("kernels", "hide(self.phi(hide(k, 0.0)), 0.0)", "self.phi(hide(k, 0.0))", slow("full-linear")),
     ("kronecker_attention", "info.tiny ** (2 / (3 * order))", "info.tiny ** (1 / (3 * order))", SHARE),
     ("kronecker_attention", "else max(info.eps,", "else min(info.eps,", SHARE),
     ("kronecker_attention", "return (1 - share) * S + given * even", "return (1 - share) * S + given", SHARE),
@@ -85,9 +88,12 @@ CAUSAL = [
     ("attention", ".tril()", ".triu()",
      "test_attention.py::test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel"),
     ("attention", ".tril()", ".tril(-1)", slow("full causal")),
+    ("kernels", "for axis in range(-2 - causal, -2):\n            kv",
+     "for axis in range(-1 - causal, -2):\n            kv", DEFINED),
+    ("kernels", "kv, z = kv.cumsum(axis), z.cumsum(axis)", "kv, z = kv.cumsum(axis), z", DEFINED),
+    ("kernels", "t.unflatten(2, sizes).movedim([2 + m for m in causal]",
+     "t.unflatten(2, sizes).movedim([2 + m for m in range(c)]", DEFINED),
     ("kernels", "kv.cumsum(axis), z.cumsum(axis)", "kv.cumsum(axis - 1), z.cumsum(axis - 1)", NO_MAP),
-    ("kernels", "kv, z = kv.cumsum(axis), z.cumsum(axis)", "kv, z = kv.cumsum(axis), z", NO_MAP),
-    ("kernels", "[2 + m for m in seen.causal]", "[2 + m for m in range(c)]", NO_MAP),
     ("axial", "[i for i, m in enumerate(group) if m in self.causal]",
      "[i for i, m in enumerate(group) if i in self.causal]", slow("spatial")),
     ("kronecker_attention", ".tril() if causal", ".triu() if causal", slow("causal product")),
@@ -98,7 +104,7 @@ CAUSAL = [
     ("kernels", "if hasattr(phi, \"logarithms\"):\n        b = hidden", "if False:\n        b = hidden",
      "test_kernels.py::test_what_is_applied_without_a_map_is_the_definition"),
     ("kernels", "s, top = running_sums(s, top, axis)", "s = s.cumsum(axis)",
-     "test_kernels.py::test_no_later_key_changes_an_earlier_output_by_a_bit"),
+     "test_kernels.py::test_a_causal_kernel_with_a_mask_agrees_with_its_map_and_has_gradients"),
     ("kernels", "change is None and (seen is None or seen.shape[-2] == 1)", "change is None",
      "test_leaks.py::test_no_later_position_changes_an_earlier_output_by_a_bit"),
     ("kernels", "change(scores), seen)", "change(scores), None)",
@@ -107,9 +113,10 @@ CAUSAL = [
 ATTEND = [
     ("attention", "q.shape[-1] ** -0.5", "q.shape[-1] ** -0.25",
      "test_attention.py::test_scores_can_be_changed_for_each_pair"),
-    ("kernels", "return over(q @ kv, q @ z)", "return over(q @ kv, z.sum(-2, keepdim=True))", NO_MAP),
+    ("kernels", "return over(q @ kv, q @ z)", "return over(q @ kv, z.sum(-2, keepdim=True))", DEFINED),
     ("kernels", "total < torch.finfo(total.dtype).tiny, inf", "total < 0, inf",
      "test_kernels.py::test_features_may_be_zero_for_a_key_or_for_all"),
+    ("kernels", "t.shape[-1] ** -0.25", "t.shape[-1] ** -0.5", slow("full-linear")),
     ("kernels", "t.shape[-1] ** -0.25 for t in both", "t.shape[-1] ** -0.5 for t in both",
      "test_attention.py::test_any_function_of_one_tensor_is_a_kernel"),
     ("attention", "self.dropout * self.training", "self.dropout",
@@ -414,6 +421,7 @@ STREAMS = [
      f"'{STEPS_OF_RIVALS}[full-random-False]'"),
     ("streams", "s + past[f\"{name}{m}\"].unsqueeze(1) if past and m != time else s", "s", STEPS),
     ("streams", "0 if age is None else age)", "0)", STEPS),
+    ("positions", "isinstance(start, int) or m not in self.causal", "True", STEPS),
     ("streams", "floored(formed(weigh(q, k, seen)), seen, share)", "formed(weigh(q, k, seen))",
      "test_streams.py::test_with_a_mask_sharp_maps_leave_the_same_weight"),
     ("streams", "(1 - share) * y + share * even * (y != 0).any(-1, keepdim=True)", "y",
