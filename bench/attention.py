@@ -15,14 +15,13 @@ from math import prod
 from statistics import median
 
 import torch
-from timing import decimals, in_turns, options, over, progress, spread, wait, write
+from timing import decimals, in_turns, options, over, passes, progress, spread, wait, write
 from torch import nn
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention
-from hot_nbdev.cost import attention_cost, peak_memory
-from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.profiling import passes
+from hot_nbdev.cost import cost, count
+from hot_nbdev.kronecker_attention import KroneckerAttention, mean
 
 SHAPES = [  # batch, sizes, dim
     (8, (7, 7, 7), 128), (2, (14, 14, 14), 128), (1, (28, 28, 28), 64),
@@ -46,20 +45,20 @@ def rivals(sizes, dim):
     "What is timed: name, module, multiply-adds for one sample (None where no formula is at hand)."
     k, n = len(sizes), prod(sizes)
     layers = {
-        "product": KroneckerAttention(dim, HEADS, k, qk_norm=False),
-        "sum": KroneckerAttention(dim, HEADS, k, combine="sum", qk_norm=False),
+        "product": KroneckerAttention(dim, HEADS, k, norm=nn.Identity),
+        "sum": KroneckerAttention(dim, HEADS, k, combine=mean, norm=nn.Identity),
         "full": FullAttention(dim, HEADS, k), "axial": AxialAttention(dim, HEADS, k),
     }
     floor = nn.Sequential(nn.Linear(dim, dim), nn.Linear(dim, dim))
     found = [("floor", floor, 2 * n * dim ** 2)]
-    found += [(name, layer, attention_cost(layer, sizes).multiply_adds) for name, layer in layers.items()]
+    found += [(name, layer, cost(layer, sizes).multiply_adds) for name, layer in layers.items()]
     return found + [(name, layer, None) for name, layer in peers(dim, k).items()]
 
 
 def peak(call, x, device):
     "Most bytes alive during a call, over the bytes of its input."
     if device.type != "cuda":
-        most = peak_memory(call).peak
+        most = count(call).peak
     else:
         wait(device)
         torch.cuda.reset_peak_memory_stats(device)

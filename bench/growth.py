@@ -10,7 +10,7 @@ A case ends after `--cap` seconds at the latest: it is timed until half of them 
 more, and left out, with a row that says so, where one call is expected to take longer than the cap or to
 need more than `--memory` GiB. What is expected comes from the same layer on the grid before.
 
-The bytes are those alive at the worst moment beyond the input, as `peak_memory` counts them. A stream has
+The bytes are those alive at the worst moment beyond the input, as `count` finds them. A stream has
 frames of 8 x 8 positions: `step` is the time of one frame after n positions, `recompute` that of a forward
 pass over all of them.
 """
@@ -23,20 +23,21 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from timing import RESULTS, progress, wait
+from timing import RESULTS, passes, progress, seconds, wait
+from torch import nn
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention
-from hot_nbdev.cost import attention_cost, peak_memory
+from hot_nbdev.cost import cost, count
 from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.profiling import passes, seconds
 from hot_nbdev.results import append_row, library_commit, processor, read_rows
+from hot_nbdev.streams import step, steps
 
 DIM, HEADS, FRAME = 64, 8, (8, 8)
 CUBES = [(n,) * 3 for n in (7, 10, 14, 20, 28, 40, 64)]
 TABLES = sorted(itertools.product((21, 56, 150, 321, 862), (24, 48, 96)), key=prod)
 STREAMS = [(t, *FRAME) for t in (4, 8, 16, 32, 64, 128, 256)]
-LAYERS = {"product": partial(KroneckerAttention, qk_norm=False), "full": FullAttention, "axial": AxialAttention}
+LAYERS = {"product": partial(KroneckerAttention, norm=nn.Identity), "full": FullAttention, "axial": AxialAttention}
 KEY = ["grid", "sizes", "layer", "pass", "dim", "heads", "dtype", "processor", "threads", "torch"]
 LEFT_OUT = "left out"
 
@@ -55,7 +56,7 @@ def work_of(case):
     _, sizes, layer, kind = case
     if kind == "step":
         return 1
-    return attention_cost(LAYERS[layer.partition(",")[0]](DIM, HEADS, len(sizes)), sizes).multiply_adds
+    return cost(LAYERS[layer.partition(",")[0]](DIM, HEADS, len(sizes)), sizes).multiply_adds
 
 
 def stream_call(module, x, kind):
@@ -64,12 +65,12 @@ def stream_call(module, x, kind):
     if kind == "recompute":
         return passes(module, x, False)
     with torch.no_grad():
-        _, state = module.steps(x[:, :-1])
+        _, state = steps(module, x[:, :-1])
 
     @torch.no_grad()
-    def step():
-        return module.step(x[:, -1], state)
-    return step
+    def one():
+        return step(module, x[:, -1], state)
+    return one
 
 
 def make(grid, sizes, layer, kind, device):
@@ -112,7 +113,7 @@ def measure(case, cap, memory, device, before):
     call()                                                      # warm up
     wait(device)
     found = times_within(call, cap, device)
-    alive = 0 if layer.endswith("compiled") else peak_memory(call).peak
+    alive = 0 if layer.endswith("compiled") else count(call).peak
     row = {"seconds": f"{median(found):.6g}", "least": f"{min(found):.6g}", "most": f"{max(found):.6g}",
            "rounds": len(found), "bytes": alive or "",
            "multiply_adds": work if kind in ("forward", "recompute") else "",

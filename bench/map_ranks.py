@@ -25,7 +25,7 @@ import torch
 
 from hot_nbdev.data import forecast_data
 from hot_nbdev.kronecker import kron
-from hot_nbdev.maps import map_rows
+from hot_nbdev.maps import map_rows, model_maps
 from hot_nbdev.model_config import ForecasterConfig
 from hot_nbdev.models import HOTForecaster
 from hot_nbdev.results import library_commit
@@ -56,7 +56,7 @@ def model_of(kind):
 def maps_of(model, weights, x):
     "For each block its maps, (windows, heads, N, N)."
     model.load_state_dict(weights)
-    return model.eval()(x, return_maps=True)[1]
+    return model_maps(model.eval(), x)
 
 
 def averaging(block):

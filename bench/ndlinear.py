@@ -25,12 +25,11 @@ from statistics import geometric_mean, median
 import tensorly
 import torch
 from tensorly.tenalg import multi_mode_dot
-from timing import decimals, in_turns, options, over, progress, spread, write
+from timing import decimals, in_turns, options, over, passes, progress, spread, write
 from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.ndlinear import NdLinear, flops
-from hot_nbdev.profiling import passes
 from hot_nbdev.tensor import contraction_sequence
 
 SHAPES = [  # batch, sizes before, sizes after

@@ -15,8 +15,8 @@ from attention import HEADS, SHAPES
 from timing import decimals, in_turns, options, over, progress, spread, write
 from torch import nn
 
-from hot_nbdev.kronecker_attention import KroneckerAttention, kronecker_maps
-from hot_nbdev.layer import merge_heads, split_heads
+from hot_nbdev.attention import merge, split
+from hot_nbdev.kronecker_attention import KroneckerAttention
 
 HEAD = ["batch", "sizes", "dim", "what", "over_floor", "least", "most"]
 
@@ -37,20 +37,21 @@ def multiplied(maps, v):
 
 def parts(layer, x):
     "name -> call, in the order in which the layer does them; and what they give together."
-    maps, v = kronecker_maps(layer, x, None), split_heads(layer.to_v(x), layer.heads)
+    maps, v = layer.maps(x), split(layer.to_v(x), layer.heads)
     turned = copied(v)
     y = multiplied(maps, turned).view(v.shape)
-    flat = merge_heads(y)
-    calls = {"maps": lambda: kronecker_maps(layer, x, None), "values": lambda: layer.to_v(x),
+    flat = merge(y)
+    calls = {"maps": lambda: layer.maps(x), "values": lambda: layer.to_v(x),
              "first copy": lambda: copied(v), "mode products": lambda: multiplied(maps, turned),
-             "second copy": lambda: merge_heads(y), "results": lambda: layer.to_out(flat)}
+             "second copy": lambda: merge(y), "results": lambda: layer.to_out(flat)}
     return calls, layer.to_out(flat)
 
 
 def measure(batch, sizes, dim, args):
     "Rows of one shape."
     x = torch.randn(batch, *sizes, dim, device=args.device)
-    layer, normed = (KroneckerAttention(dim, HEADS, len(sizes), qk_norm=norm).to(args.device) for norm in (False, True))
+    layer, normed = (KroneckerAttention(dim, HEADS, len(sizes), norm=norm).to(args.device)
+                     for norm in (nn.Identity, nn.LayerNorm))
     floor = nn.Sequential(nn.Linear(dim, dim), nn.Linear(dim, dim)).to(args.device)
     with torch.inference_mode():
         calls, y = parts(layer, x)

@@ -12,21 +12,61 @@ import csv
 import os
 import random
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
 import torch
+from torch import Tensor, nn
 
-from hot_nbdev.profiling import seconds
 from hot_nbdev.results import library_commit, processor
 
 RESULTS = Path(__file__).parents[1] / "results"
 SQUARE = 1024
 
 
+def seconds(
+    call: Callable,             # is called without arguments
+    times: int,                 # calls in a row
+    device: torch.device,       # on which it computes
+) -> float:                     # mean over the calls
+    "Seconds of one call."
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
+    clock = time.process_time if alone else time.perf_counter
+    wait(device)
+    start = clock()
+    for _ in range(times):
+        call()
+    wait(device)
+    return (clock() - start) / times
+
+
+def passes(
+    f: Callable,        # a module, or a function of x
+    x: Tensor,          # input
+    train: bool,        # forward and backward, or forward alone?
+) -> Callable:          # without arguments
+    "A function that runs one pass."
+    weights = list(f.parameters()) if isinstance(f, nn.Module) else []
+    if not train:
+        @torch.inference_mode()
+        def forward():
+            return f(x)
+        return forward
+    x = x.clone().requires_grad_()
+    g = torch.ones_like(f(x))
+
+    def step():
+        for t in (x, *weights):
+            t.grad = None
+        f(x).backward(g)
+    return step
+
+
 def wait(device):
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)
 
 
 def in_turns(rivals, args):

@@ -20,6 +20,6 @@ with torch.no_grad():
     whole = model(video)                                             # what a model sees that waits for the end
 
 difference = (torch.cat(scores, 1) - whole).abs().max().item()
-print(f"{state.seen} frames, {kept[-1] / 1024:.0f} KiB kept throughout, {1000 * seconds / len(scores):.1f} ms a frame; "
+print(f"{len(scores)} frames, {kept[-1] / 1024:.0f} KiB kept throughout, {1000 * seconds / len(scores):.1f} ms a frame; "
       f"largest difference from one pass {difference:.0e}")
 assert len(set(kept)) == 1 and difference < 1e-3

@@ -14,7 +14,7 @@ x, y = torch.randn(2, 4, 5, 6, 16, generator=torch.Generator().manual_seed(0))
 
 def layer():
     torch.manual_seed(1)
-    return KroneckerAttention(16, 2, order=2, qk_norm=True)
+    return KroneckerAttention(16, 2, order=2)
 
 
 def gradient(model, x, y):

@@ -9,7 +9,7 @@ class Block(nn.Module):
     def __init__(self, dim, heads):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attention = KroneckerAttention(dim, heads, order=3, causal=(0,), qk_norm=True)
+        self.attention = KroneckerAttention(dim, heads, order=3, causal=(0,))
         self.ff = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
 
     def forward(self, x):

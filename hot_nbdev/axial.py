@@ -14,7 +14,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from .attention import Attention, FullAttention, Seen, as_module, attend, softmax_map, wide
+from .attention import Attention, FullAttention, Seen, as_module, attend, check_layer, merged, softmax_map, wide
 from .patches import cut_to, pad_to_patches, patch_mask, patchify, unpatchify
 
 # %% ../nbs/11b_axial.ipynb #dd7364c0
@@ -83,7 +83,7 @@ def group_maps(layer: nn.Module, x: Tensor, mask: Tensor | None, c: Tensor, taki
     found = []
     for a, group in enumerate(layer.groups):
         N, others = prod(c.shape[1 + m] for m in group), [x.shape[1 + m] for m in range(layer.order) if m not in group]
-        units = torch.eye(N, dtype=x.dtype, device=x.device).expand(len(x) * prod(others), layer.heads, N, N)
+        units = torch.eye(N, dtype=wide(x[:0]).dtype, device=x.device).expand(len(x) * prod(others), layer.heads, N, N)
         S = layer.along(a, units, x, mask, c, taking)
         found.append(S.reshape(len(x), *others, *S.shape[1:]).movedim(1 + len(others), 1))
     return found
@@ -150,6 +150,7 @@ class DividedAttention(nn.Module):
         **options,                       # of each stage
     ):
         super().__init__()
+        check_layer(type(self).__name__, dim, heads, order, options.get("causal", ()), options.get("dropout", 0.0))
         groups = (0, tuple(range(1, order)))[:order] if groups is None else groups
         self.groups = check_groups(type(self).__name__, groups, order)
         self.stages = nn.ModuleList(make(dim, heads, order, [group], **options) for group in self.groups)
@@ -159,7 +160,7 @@ class DividedAttention(nn.Module):
 
     def through(self, x: Tensor, mask: Tensor | None, see: Callable = lambda stage, z: None) -> Tensor:
         "What the stages add to x; `see` is shown each stage and what it reads."
-        added, seen = 0, []
+        x, added, seen = merged(type(self).__name__, x, mask, self.order, self.dim)[0].reshape(x.shape), 0, []
         for stage, norm in zip(self.stages, self.norms):
             z = norm(x + added)
             seen.append(see(stage, z))
@@ -255,3 +256,6 @@ class NoAttention(Attention):
 
     def find_maps(self, *given) -> list:
         return []
+
+    def check_grids(self, *given) -> None:
+        raise ValueError("NoAttention: it takes no context, since it has no keys; leave context out")

@@ -214,7 +214,8 @@ class KernelMap(nn.Module):
         "The map times values (B, heads, n', f), at a cost linear in the number of positions."
         if not seen.causal:
             L, R = self(q, k, seen.dense(q.device))
-            return (L @ (R @ v.to(R.dtype))).to(v.dtype)
+            with full_precision(L):
+                return (L @ (R @ v.to(R.dtype))).to(v.dtype)
         c, axes, (q, k) = len(seen.causal), [2 + m for m in seen.causal], self.scaled(q, k)
         front = list(range(2, 2 + c))
         rows = lambda t, sizes: t.unflatten(2, sizes).movedim(axes, front).unsqueeze(-2).flatten(2 + c, -2)   # (B, heads, *causal, N, f)

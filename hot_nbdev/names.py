@@ -66,8 +66,7 @@ def check_mode(
     if not isinstance(options, Mapping):
         raise ValueError(f"{where} is {options!r}, but must be names and values; write dict(window=4)")
     for key in options:
-        if key not in BY_MODE:
-            raise ValueError(f"{where}: there is no option {key!r}; choose from {', '.join(BY_MODE)}")
+        choose(where, "a setting", key, BY_MODE)
     for holds, message in _rules(*(options.get(key) for key in BY_MODE)):
         if not holds:
             raise ValueError(f"{where}: {message}")
@@ -86,8 +85,8 @@ def _rules(window, dilation, bias, reach, dropout) -> list:     # of (does it ho
         (bias is None or callable(bias) or bias in ("alibi", "learned"),
          f"bias is {bias!r}; choose one of ('alibi', 'learned'), or give a score_mod, (score, b, h, i, j) -> score"),
         (_whole(reach, 1) if learned else reach is None,
-         f"reach is {reach!r} with bias={bias!r}; a learned bias needs a whole number of at least 1, the largest distance with an entry "
-         "of its own, and no other bias takes one"),
+         f"reach is {reach!r}, but must be a whole number of at least 1 with bias='learned', the largest distance with an entry of its own, "
+         f"and left out with bias={(None if learned else bias)!r}"),
         (dropout is None or share and 0 <= dropout < 1,
          f"dropout is {dropout!r}, but must be at least 0 and below 1; it is the chance that training puts the identity in place of the map"),
     ]
@@ -109,23 +108,15 @@ def check_by_mode(
         raise ValueError(f"{name}: by_mode is {by_mode!r}, but must give each mode its options; write by_mode={{0: dict(window=4)}}")
     own = {}
     for key, options in (by_mode or {}).items():
-        m = _mode(name, key, order)
+        m = int(key) if isinstance(key, str) and key.lstrip("-").isdecimal() else key
+        if not _whole(m, -order) or m >= order or m % order not in alone:
+            raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {tuple(alone)} have a map of their own; modes count "
+                             f"from 0 to {order - 1}, or from -{order} to -1, and a mode has its own map if it is a group of its own")
+        m = int(m) % order
         if m in own:
             raise ValueError(f"{name}: by_mode has mode {m} twice, the second time as {key!r}; put its options together")
-        if m not in alone:
-            raise ValueError(f"{name}: by_mode has mode {m}, but alone in a group stand only {tuple(alone)}; make mode {m} a group of its "
-                             "own, or leave its options out")
         own[m] = check_mode(f"{name}: by_mode of mode {m}", options)
     return own
-
-# %% ../nbs/11c_names.ipynb #namchk05
-def _mode(name: str, key, order: int) -> int:
-    "A mode, counted from 0."
-    m = int(key) if isinstance(key, str) and key.lstrip("-").isdecimal() else key
-    if not _whole(m, -order) or m >= order:
-        raise ValueError(f"{name}: by_mode has {key!r}, which is none of the {order} modes; they are counted from 0 to {order - 1}, or from "
-                         f"-{order} to -1")
-    return int(m) % order
 
 # %% ../nbs/11c_names.ipynb #0fd65ace
 def near_map(
@@ -324,6 +315,9 @@ def make_attention(
     **options,       # settings of the layer
 ) -> nn.Module:      # layer(x, mask=None)
     "Attention by name."
+    for option in {"shared", "qk_norm", "qk_center", "temperature", "bias"} & options.keys():
+        if not isinstance(options[option], bool):
+            raise ValueError(f"make_attention: {option} is {options[option]!r}, but must be True or False")
     return found(ATTENTIONS, choose("make_attention", "name", name, ATTENTIONS))(dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #8983f3c1

@@ -33,8 +33,8 @@ def check_map(
     "Raise unless `S` is a matrix on positions, or a batch of them."
     if not isinstance(S, Tensor) or S.ndim < 2 or not S.shape[-1] == S.shape[-2] > 0 or not S.is_floating_point():
         came = f"{S.dtype} of shape {tuple(S.shape)}" if isinstance(S, Tensor) else f"a {type(S).__name__}"
-        raise ValueError(f"{name}: S must be a map (*batch, n, n) of a floating dtype, but is {came}; a model called "
-                         "with return_maps=True gives a list of blocks, each a list of one such tensor for each mode")
+        raise ValueError(f"{name}: S must be a map (*batch, n, n) of a floating dtype, but is {came}; model_maps "
+                         "gives a list of blocks, each a list of one such tensor for each mode")
     tol = 1e-5 if S.dtype in (torch.float32, torch.float64) else 0.05
     if stochastic and not is_row_stochastic(S, tol).all():
         raise ValueError(f"{name}: S {tuple(S.shape)} is not row-stochastic; softmax its scores over the last axis")

@@ -108,7 +108,7 @@ def attend_next(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, past: dict, ta
         if share and taking is not None:
             ones = taking[:, None, ..., None].to(wide(v).dtype)
             even, more = _even(ones, v, past)
-            some = y[..., -1:].flatten(3).sum(-1)[..., None, None] > 0      # a kernel may give no weight to anything
+            some = (y != 0).any(-1, keepdim=True)      # a kernel may give no weight to anything
             y, kept = (1 - share) * y + share * even * some, {**kept, **more}
         return y, kept
     new, tokens = q.shape[2], (q.shape[3], k.shape[3])

@@ -180,7 +180,7 @@ class Script(NamedTuple):
 # %% ../nbs/tables.ipynb #7b1e0c33
 _WRITTEN = {    # by a command, as a whole
     "": "printed_series printed_volumes",
-    "hot_profile --sizes N [N …] --out FILE": "bench_profile",
+    "python bench/profiling.py": "bench_profile",
     "python bench/attention.py": "bench_attention",
     "python bench/centred.py": "centred",
     "python bench/data.py": "data_scaler data_scenes data_series data_volumes",

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .attention import wide
 from .config import check_names
 
 # %% ../nbs/tasks.ipynb #e5263bf4
@@ -51,11 +52,6 @@ class Task:
         raise NotImplementedError
 
 # %% ../nbs/tasks.ipynb #f4961f8a
-def _wide(t: Tensor) -> Tensor:
-    "At least float32, for what comes out of mixed precision."
-    return t.to(torch.promote_types(t.dtype, torch.float32))
-
-
 def separate_horizons(
     model: nn.Module,   # also wrapped, for several processes
 ) -> tuple:             # the horizons that have heads of their own, shortest first; empty where one head serves all
@@ -79,20 +75,20 @@ class Forecasting(Task):
         if isinstance(output, dict):    # one for each horizon
             each = [self.loss(y, target[:, :h]) * target.shape[1] / target[:, :h].shape[1] for h, y in output.items()]
             return torch.stack(each).mean()
-        return F.mse_loss(_wide(output)[:, :target.shape[1]], target, reduction="sum")
+        return F.mse_loss(wide(output)[:, :target.shape[1]], target, reduction="sum")
 
     def weight(self, target: Tensor) -> Tensor:
         return torch.tensor(float(target.numel()), device=target.device)
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (4,) sums over all entries
-        output = _wide(output)[:, :target.shape[1]]
+        output = wide(output)[:, :target.shape[1]]
         error = (output - target).abs()
         ratio = 2 * error / (output.abs() + target.abs()).clamp(min=torch.finfo(torch.float32).tiny)
         total = [t.sum(dtype=torch.float64) for t in (error.square(), error, ratio)]
         return torch.stack([*total, torch.tensor(float(error.numel()), device=error.device).double()])
 
     def each(self, output: Tensor, target: Tensor) -> dict:         # mean errors of each window: (b,), (b,)
-        error = (_wide(output)[:, :target.shape[1]] - target).abs().flatten(1).double()
+        error = (wide(output)[:, :target.shape[1]] - target).abs().flatten(1).double()
         return {"square": error.square().mean(1).float(), "absolute": error.mean(1).float()}
 
     def metrics(self, found: list) -> dict:
@@ -112,7 +108,7 @@ def balanced_weights(
 
 def _cross_entropy(output, target, weights, ignore):
     "Sum of the weighted cross entropies; classes are the last axis of `output`."
-    output = _wide(output).flatten(0, -2)
+    output = wide(output).flatten(0, -2)
     weights = None if weights is None else weights.to(output)
     return F.cross_entropy(output, target.flatten(), weights, ignore_index=ignore, reduction="sum")
 
@@ -238,19 +234,19 @@ class Fields(Task):
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         known = ~target.isnan()
-        return (_wide(output) - target.masked_fill(~known, 0.0)).masked_fill(~known, 0.0).square().sum()
+        return (wide(output) - target.masked_fill(~known, 0.0)).masked_fill(~known, 0.0).square().sum()
 
     def weight(self, target: Tensor) -> Tensor:
         return (~target.isnan()).sum().float()
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (5,) sums over what is known
         known = ~target.isnan()
-        y, error = target[known].double(), (_wide(output) - target)[known].double()
+        y, error = target[known].double(), (wide(output) - target)[known].double()
         return torch.stack([known.sum().double(), y.sum(), y.square().sum(), error.square().sum(), error.abs().sum()])
 
     def each(self, output: Tensor, target: Tensor) -> dict:
         known = ~target.isnan()
-        square = (_wide(output) - target).masked_fill(~known, 0.0).square().flatten(1).sum(1, dtype=torch.float64)
+        square = (wide(output) - target).masked_fill(~known, 0.0).square().flatten(1).sum(1, dtype=torch.float64)
         return {"square": (square / known.flatten(1).sum(1)).float()}     # mean over what is known of a sample
 
     def metrics(self, found: list) -> dict:

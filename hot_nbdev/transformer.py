@@ -50,7 +50,8 @@ def _asked(norm: nn.Module | None, context: Tensor | None, mask: Tensor | None) 
         raise ValueError("Block: it was made without context=True, but there is a context; make it with context=True")
     if context is None and norm is not None:
         raise ValueError("Block: it was made with context=True, but there is no context; give one, or make it without")
-    return {} if context is None else {"context": norm(context), "context_mask": mask}
+    more = {} if mask is None else {"context_mask": mask}       # without a context the attention refuses it
+    return more if context is None else {"context": norm(context), **more}
 
 # %% ../nbs/11_transformer.ipynb #43212c24
 class Block(nn.Module):

@@ -2,10 +2,12 @@
 
 A layer joins by one line in ATTENTION, GRIDS (queries on another grid) or LINEAR: name, constructor, number of modes,
 slow loop of slow.py.
-The constructor takes (dim, heads, **options) or (in_features, out_features, **options).
+The constructor takes (dim, heads, **options) or (in_features, out_features, **options). Those of attention are makers of
+names.py, whose settings are words and numbers; the slow loops read the same settings.
 """
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 
 import pytest
 import torch
@@ -21,10 +23,9 @@ from slow import (
     slow_none,
 )
 
-from hot_nbdev.attention import FullAttention
-from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
-from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev import names
 from hot_nbdev.ndlinear import NdLinear
+from hot_nbdev.streams import steps
 
 DIM, HEADS, SIZES, F64 = 8, 2, (3, 2, 4, 2), torch.float64
 CPU_GPU = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
@@ -53,9 +54,18 @@ def stepped(layer, x, mask, c, cuts):
     found, state, axis = [], None, c - layer.order - 1
     for i, part in enumerate(x.split(cuts, axis)):
         own = None if mask is None else mask.split(cuts, axis + 1)[i]
-        y, state = layer.steps(part, state, own)
+        y, state = steps(layer, part, state, own)
         found.append(y)
     return torch.cat(found, axis), state
+
+
+def by_map(layer, x, mask=None, **more):
+    "What a layer says, by its joint map, which is formed and multiplied with the values."
+    lead, sizes = x.shape[:-layer.order - 1], x.shape[-layer.order - 1:-1]
+    context = more.get("context", x)
+    v = layer.to_v(context).flatten(len(lead), -2).unflatten(-1, (layer.heads, -1)).movedim(-2, len(lead))
+    y = (layer.dense_map(x, mask, **more) @ v).movedim(len(lead), -2).flatten(-2)
+    return layer.to_out(y.unflatten(len(lead), sizes))
 
 
 class SquarePlus(torch.nn.Module):
@@ -75,6 +85,32 @@ def turn(t, mode):
     n, d = t.shape[-2:]
     angle = torch.arange(n).to(t)[:, None] * (mode + 1) / torch.arange(1, d + 1).to(t)
     return t * angle.cos() - t.roll(1, -1) * angle.sin()
+
+
+SETTINGS = dict(combine="product", pool="mean", project="before", shared=True, qk_norm=False, qk_center=False,
+                temperature=False, kernel=None, rotary=None, by_mode=None)
+
+
+def settings_of(make, order):
+    "Those of a maker, as the slow loops read them: what is given, else the default of the maker, else none of it."
+    given = {}
+    while isinstance(make, partial):
+        make, given = make.func, {**make.keywords, **given}
+    own = {n: p.default for n, p in signature(make).parameters.items() if n in SETTINGS}
+    found = {**SETTINGS, **own, **{n: v for n, v in given.items() if n in SETTINGS}}
+    if make is names.hot2:
+        late = not found["qk_norm"] and found["pool"] != "mean" and given.get("bias", True)
+        found.update(shared=False, project="after" if late else "before")
+    return found | {"by_mode": {m % order: options for m, options in (found["by_mode"] or {}).items()}}
+
+
+class SeenAs:
+    "A layer together with the settings that it was made with, for loops that read both."
+    def __init__(self, layer, settings):
+        self.layer, self.settings = layer, settings
+
+    def __getattr__(self, name):
+        return self.settings[name] if name in self.settings else getattr(self.layer, name)
 
 
 def same_weights(layer, make, device):
@@ -114,14 +150,18 @@ class Case:
 class Attention(Case):
     output: object = None   # output(layer, x, mask) of a sample, where the joint map alone does not give it
 
+    def told(self, layer):
+        "The layer for a slow loop."
+        return SeenAs(layer, settings_of(self.make, self.order))
+
     def layer(self, dtype=F64, device="cpu", seed=0, sizes=None, **options):
-        "Norms, weights of windows and tables of biases all start alike: here they do not."
+        "Norms and tables of biases all start alike: here they do not."
         torch.manual_seed(seed)
         make = partial(self.make, DIM, HEADS, dtype=dtype, **options)
         layer = make().eval()
         with torch.no_grad():
             for name, p in layer.named_parameters():
-                if "norm" in name or "pool" in name or "table" in name:
+                if "norm" in name or "table" in name:
                     p += 0.3 * torch.randn_like(p)
         return same_weights(layer, make, device)
 
@@ -138,20 +178,20 @@ class Attention(Case):
         return self.layer(), (x, data.draw(st.sampled_from(masks)))
 
     def answers(self, layer, x, mask=None):
-        "Its result, alone and with maps, against the slow map times the values, projected; and its map."
+        "Its result against the slow map times the values, projected; and its map."
         sizes = x.shape[-self.order - 1:-1]
         flat = x.reshape(-1, *sizes, DIM)
         masks = torch.ones(sizes, dtype=torch.bool) if mask is None else mask
         masks = masks.expand(*x.shape[:-1]).reshape(-1, *sizes)
-        S = torch.stack([self.slow(layer, a, b) for a, b in zip(flat, masks, strict=True)])
+        told = self.told(layer)
+        S = torch.stack([self.slow(told, a, b) for a, b in zip(flat, masks, strict=True)])
         if self.output is None:
             v = layer.to_v(flat).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
             y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
         else:
-            y = torch.stack([self.output(layer, a, b) for a, b in zip(flat, masks, strict=True)])
+            y = torch.stack([self.output(told, a, b) for a, b in zip(flat, masks, strict=True)])
         y = y.reshape(x.shape)
-        return [(layer(x, mask), y), (layer(x, mask, return_maps=True)[0], y),
-                (layer.dense_map(x, mask).reshape(S.shape), S)]
+        return [(layer(x, mask), y), (layer.dense_map(x, mask).reshape(S.shape), S)]
 
 
 class OnOwnGrid(torch.nn.Module):
@@ -206,12 +246,12 @@ class Grids(Attention):
         flat, there = (t.reshape(-1, *t.shape[-self.order - 1:]) for t in (x, c))
         masks, others = (t.expand(*own.shape[:-1]).reshape(-1, *own.shape[-self.order - 1:-1])
                          for t, own in ((mask, x), (c_mask, c)))
-        S = torch.stack([self.slow(layer, *each) for each in zip(flat, masks, there, others, strict=True)])
+        told = self.told(layer)
+        S = torch.stack([self.slow(told, *each) for each in zip(flat, masks, there, others, strict=True)])
         v = layer.to_v(there).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
         y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
         more = dict(context=c, context_mask=c_mask)
-        return [(layer(x, mask, **more), y), (layer(x, mask, return_maps=True, **more)[0], y),
-                (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
+        return [(layer(x, mask, **more), y), (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
 
 
 @dataclass
@@ -242,21 +282,22 @@ class Linear(Case):
         return [(layer(x), y.reshape(*x.shape[:x.ndim - self.order], *y.shape[1:]))]
 
 
-K, plus, short = KroneckerAttention, SquarePlus(), OneFeature()
+K, plus, short = names.kronecker, SquarePlus(), OneFeature()
 bare = partial(K, qk_norm=False)        # half of the cases have the norm, which is the default
-Axial, Divided, Multi = AxialAttention, DividedAttention, MultiscaleAttention
+Hot1, Hot2 = names.ATTENTIONS["hot1"], names.hot2
+Full, Axial, Divided, Multi = names.full, names.axial, names.divided, names.multiscale
 ATTENTION = [
-    Attention("full", partial(FullAttention, order=2), 2, slow_full),
-    Attention("full causal", partial(FullAttention, order=2, causal=(0,), rotary=turn, qk_norm=True), 2,
+    Attention("full", partial(Full, order=2), 2, slow_full),
+    Attention("full causal", partial(Full, order=2, causal=(0,), rotary=turn, qk_norm=True), 2,
               slow_full),
-    Attention("full-linear", partial(FullAttention, order=3, kernel=plus), 3, slow_full, True),
-    Attention("full-linear causal", partial(FullAttention, order=2, kernel=plus, causal=(-1,)), 2, slow_full),
+    Attention("full-linear", partial(Full, order=3, kernel=plus), 3, slow_full, True),
+    Attention("full-linear causal", partial(Full, order=2, kernel=plus, causal=(-1,)), 2, slow_full),
     Attention("product", partial(K, order=2), 2, slow_kronecker),
     Attention("sum", partial(K, order=3, combine="sum"), 3, slow_kronecker),
-    Attention("hot1", partial(K.hot1, order=3), 3, slow_kronecker, True),
-    Attention("hot1 kernel", partial(K.hot1, order=2, kernel=plus), 2, slow_kronecker),
-    Attention("hot2 product", partial(K.hot2, order=2), 2, slow_kronecker),
-    Attention("hot2 sum", partial(K.hot2, order=2, combine="sum", qk_norm=False), 2, slow_kronecker, True),
+    Attention("hot1", partial(Hot1, order=3), 3, slow_kronecker, True),
+    Attention("hot1 kernel", partial(Hot1, order=2, kernel=plus), 2, slow_kronecker),
+    Attention("hot2 product", partial(Hot2, order=2), 2, slow_kronecker),
+    Attention("hot2 sum", partial(Hot2, order=2, combine="sum", qk_norm=False), 2, slow_kronecker, True),
     Attention("rsqrt after, shared", partial(bare, order=2, pool="rsqrt", project="after", qk_center=True), 2,
               slow_kronecker, True),
     Attention("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False), 2,
@@ -264,7 +305,7 @@ ATTENTION = [
     Attention("rotary, no bias", partial(bare, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
     Attention("causal product", partial(K, order=3, causal=(0,), qk_center=True), 3, slow_kronecker),
     Attention("causal sum", partial(bare, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker),
-    Attention("two causal modes", partial(K.hot2, order=3, causal=(0, 2), qk_norm=False), 3, slow_kronecker),
+    Attention("two causal modes", partial(Hot2, order=3, causal=(0, 2), qk_norm=False), 3, slow_kronecker),
     Attention("short kernel", partial(bare, order=2, kernel=short), 2, slow_kronecker),
     Attention("short kernel, causal sum", partial(K, order=2, kernel=short, causal=(0,), combine="sum"), 2,
               slow_kronecker, True),
@@ -275,7 +316,7 @@ ATTENTION = [
         0: dict(window=1, bias="alibi"), -1: dict(window=1, dilation=2, bias="learned", reach=1)}), 3, slow_kronecker),
     Attention("near causal sum", partial(K, order=2, causal=(0,), combine="sum", rotary=turn, by_mode={
         0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}), 2, slow_kronecker),
-    Attention("near hot2, two causal modes", partial(K.hot2, order=3, causal=(0, 2), qk_center=True, by_mode={
+    Attention("near hot2, two causal modes", partial(Hot2, order=3, causal=(0, 2), qk_center=True, by_mode={
         0: dict(window=0), 1: dict(bias="learned", reach=1), 2: dict(window=1, dilation=2, bias="alibi")}), 3,
               slow_kronecker, True),
     Attention("near causal kernel", partial(bare, order=2, causal=(1,), kernel=plus, pool="rsqrt", by_mode={
@@ -308,21 +349,20 @@ ATTENTION = [
     Attention("multiscale", partial(Multi, order=2), 2, slow_multiscale),
     Attention("multiscale queries", partial(Multi, order=3, stride=(2, 1, 3), query_stride=2), 3,
               slow_multiscale),
-    Attention("multiscale learned",
-              partial(Multi, order=2, query_stride=(1, 2), windows="learned", kernel=plus, rotary=turn), 2,
+    Attention("multiscale queries, kernel", partial(Multi, order=2, query_stride=(1, 2), kernel=plus, rotary=turn), 2,
               slow_multiscale),
     Attention("multiscale causal", partial(Multi, order=2, stride=(1, 2), causal=(0,)), 2,
               slow_multiscale, True),
-    Attention("no attention", partial(NoAttention, order=2), 2, slow_none),
+    Attention("no attention", partial(names.none, order=2), 2, slow_none),
 ]
 GRIDS = [
-    Grids("other grid, full", partial(FullAttention, order=2, rotary=turn, qk_norm=True), 2, slow_full),
-    Grids("other grid, full-linear causal", partial(FullAttention, order=3, kernel=plus, causal=(1,)), 3, slow_full,
+    Grids("other grid, full", partial(Full, order=2, rotary=turn, qk_norm=True), 2, slow_full),
+    Grids("other grid, full-linear causal", partial(Full, order=3, kernel=plus, causal=(1,)), 3, slow_full,
           True, same=(1,)),
     Grids("other grid, product", partial(K, order=2), 2, slow_kronecker),
-    Grids("other grid, hot2 product", partial(K.hot2, order=3, rotary=turn, qk_norm=False), 3, slow_kronecker, True),
+    Grids("other grid, hot2 product", partial(Hot2, order=3, rotary=turn, qk_norm=False), 3, slow_kronecker, True),
     Grids("other grid, rsqrt, temperature",
-          partial(K, order=2, pool="rsqrt", temperature=True, qk_act="silu", qk_center=True), 2, slow_kronecker, True),
+          partial(bare, order=2, pool="rsqrt", temperature=True, qk_center=True), 2, slow_kronecker, True),
     Grids("other grid, causal", partial(bare, order=3, causal=(0,), temperature=True, pool="sum"), 3, slow_kronecker,
           same=(0,)),
     Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False, qk_center=True), 3,
@@ -330,13 +370,13 @@ GRIDS = [
     Grids("other grid, sum", partial(bare, order=2, combine="sum"), 2, slow_kronecker, True, same=(0, 1)),
     Grids("other grid, sum of one", partial(K, order=1, combine="sum", bias=False), 1, slow_kronecker, True),
     Grids("other grid, kernel", partial(bare, order=2, kernel=plus), 2, slow_kronecker, True),
-    Grids("other grid, short kernel", partial(K.hot1, order=2, kernel=short), 2, slow_kronecker),
+    Grids("other grid, short kernel", partial(Hot1, order=2, kernel=short), 2, slow_kronecker),
     Grids("other grid, short kernel, sum", partial(K, order=2, kernel=short, combine="sum", causal=(0,)), 2,
           slow_kronecker, True, same=(0, 1)),
     Grids("other grid, temporal", partial(Axial, order=2, groups=[0], rotary=turn), 2, slow_axial, True, same=(1,)),
     Grids("other grid, axial", partial(Axial, order=3, groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)), 3,
           slow_axial, True, same=(0, 1, 2)),
-    Grids("other grid, multiscale", partial(Multi, order=2, stride=(1, 2), query_stride=(2, 1), windows="learned"), 2,
+    Grids("other grid, multiscale", partial(Multi, order=2, stride=(1, 2), query_stride=(2, 1)), 2,
           slow_multiscale),
     Grids("other grid, multiscale causal", partial(Multi, order=3, causal=(1,), stride=(2, 1, 3), kernel=plus), 3,
           slow_multiscale, True, same=(1,)),

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hot_nbdev.cost import count, peak_memory
+from hot_nbdev.cost import count
 from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import HOTConfig, SegmenterConfig
@@ -239,7 +239,7 @@ def planned(meshes, note):
         layer, plan = shard_modes(layer, meshes["all"], {0: "all"}), sharding_plan(layer, (256, 250), {0: 4})
         # Gloo's thread may let go of what was sent a moment after the call is back: one call in ten counts it twice
         with torch.no_grad():
-            peak = min(peak_memory(layer, x).peak for _ in range(8))
+            peak = min(count(layer, x).peak for _ in range(8))
         note[f"memory {combine}"] = float(not 0.9 < (peak + x.nbytes) / plan.memory < 1.1)
 
 

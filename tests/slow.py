@@ -2,8 +2,8 @@
 
 None uses a function of the library. An attention loop takes (layer, x, mask) for one sample x of shape
 (n1, …, nk, dim) and returns the joint map, (heads, n, n); four of them also take a context (m1, …, mk, dim) and
-its mask, and return (heads, n, m). A linear loop takes (layer, x) for one sample and
-returns the result.
+its mask, and return (heads, n, m). The layer of such a loop has beside its weights the settings that it was made with
+(SeenAs of layers.py). A linear loop takes (layer, x) for one sample and returns the result.
 """
 import itertools
 from math import prod
@@ -45,13 +45,16 @@ def in_window(layer, m, i, j):
     return rest == 0 and steps <= options["window"]
 
 
-def slow_bias(layer, m, h, i, j):
-    "What is added to the score of positions i and j of mode m in head h; as many heads as a power of 2."
+def slow_bias(layer, m, h, i, j, map_number=None):
+    """What is added to the score of positions i and j of mode m in head h; as many heads as a power of 2.
+
+    The map of mode m is the m-th of the layer, or that of another number."""
     options = layer.by_mode.get(m, {})
     if options.get("bias") == "alibi":
         return -abs(i - j) / 2 ** (8 * (h + 1) / layer.heads)
     if options.get("bias") == "learned":
-        table, reach, d = layer.mode_scores[str(m)].table[h], options["reach"], i - j
+        bias = layer.weigh[m if map_number is None else map_number].score_mod
+        table, reach, d = bias.table[h], options["reach"], i - j
         d = max(-reach, min(reach, d))
         return (table[max(d, 0)] if m in layer.causal else table[reach + d]).detach().item()
     return 0.0
@@ -97,18 +100,10 @@ def slow_pooled(layer, project, norm, m, x, mask, i):
         common = sum(t for t, s in zip(rows, some, strict=True) if s) / some.sum()
         rows = [t - common for t in rows]
     for p, factor in enumerate(factors):
-        if layer.qk_act is not None:
-            rows[p] = slow_activation(layer.qk_act, factor * rows[p])
-        elif not layer.qk_norm:
+        if not layer.qk_norm:
             rows[p] = factor * rows[p]      # by definition the norm stands in place of the factor
     t = norm(heads_of(layer, torch.stack(rows)))
     return (t if layer.rotary is None else layer.rotary(t, m)), some
-
-
-def slow_activation(name, t):
-    "The nonlinearities from their formulas."
-    normal = (1 + torch.erf(t / 2 ** 0.5)) / 2
-    return {"relu": t * (t > 0), "gelu": t * normal, "silu": t / (1 + (-t).exp())}[name]
 
 
 def slow_share(layer, dtype):
@@ -116,7 +111,7 @@ def slow_share(layer, dtype):
     number = torch.finfo(dtype)
     if layer.order == 1:
         return 0
-    return number.eps if layer.combine == "sum" else max(number.eps, number.tiny ** (2 / (3 * layer.order)))
+    return max(number.eps, number.tiny ** (2 / (3 * layer.order)))
 
 
 def slow_kronecker(layer, x, mask, c=None, c_mask=None, share=None):
@@ -172,7 +167,7 @@ def slow_axial(layer, x, mask, c=None, c_mask=None):
             keep = torch.tensor([bool(c_mask[j]) and may_see(layer, i, j) and all(i[m] == j[m] for m in fixed)
                                  for j in there]) & torch.tensor(near)
             bias = 0 if len(group) > 1 else torch.tensor(
-                [slow_bias(layer, group[0], h, i[group[0]], j[group[0]]) for j in there], dtype=x.dtype)
+                [slow_bias(layer, group[0], h, i[group[0]], j[group[0]], a) for j in there], dtype=x.dtype)
             if mask[i] and keep.any():
                 T[h, b] += slow_row(layer, q[h, b], k[h], keep, bias)
     return T / T.sum(-1, keepdim=True).clamp(min=1)
@@ -191,6 +186,7 @@ def slow_stages(layer, x, mask):
     "The stages in turn: their joint maps multiplied, and what they add."
     path, added = None, 0
     for stage, norm in zip(layer.stages, layer.norms, strict=True):
+        stage = type(layer)(stage, layer.settings)
         z = norm(x.masked_fill(~mask[..., None], 0) + added)
         S = slow_axial(stage, z, mask)
         v = heads_of(layer, stage.to_v(z)).flatten(1, -2)
@@ -207,21 +203,16 @@ def slow_multiscale(layer, x, mask, c=None, c_mask=None):
         q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
     q, k = (t.flatten(1, -2) for t in (q, k))
 
-    def pooling(stride, logits, mask):
-        "For each window that holds anything: its number, and its weights (heads, n)."
+    def pooling(stride, mask):
+        "For each window that holds anything: its number, and its weights (n,)."
         found = {}
         for b, i in enumerate(positions(mask.shape)):
-            inside = tuple(a % s for a, s in zip(i, stride, strict=True))
-            number = sum(a * prod(stride[m + 1:]) for m, a in enumerate(inside))
-            weight = torch.ones(layer.heads, dtype=x.dtype) if logits is None else logits[:, number].exp()
             row = found.setdefault(tuple(a // s for a, s in zip(i, stride, strict=True)),
-                                   torch.zeros(layer.heads, mask.numel(), dtype=x.dtype))
-            if mask[i]:
-                row[:, b] = weight
-        return {w: row / row.sum(-1, keepdim=True) for w, row in found.items() if row.any()}
+                                   torch.zeros(mask.numel(), dtype=x.dtype))
+            row[b] = mask[i]
+        return {w: row / row.sum() for w, row in found.items() if row.any()}
 
-    queries = pooling(layer.query_stride, layer.pool_q, mask)
-    keys, values = pooling(layer.stride, layer.pool_k, c_mask), pooling(layer.stride, layer.pool_v, c_mask)
+    queries, keys = pooling(layer.query_stride, mask), pooling(layer.stride, c_mask)
     T = torch.zeros(layer.heads, mask.numel(), c_mask.numel(), dtype=x.dtype)
     for b, i in enumerate(positions(mask.shape)):
         starts = [[a * s for a, s in zip(w, layer.stride, strict=True)] for w in keys]
@@ -230,8 +221,8 @@ def slow_multiscale(layer, x, mask, c=None, c_mask=None):
             continue
         window = queries[tuple(a // s for a, s in zip(i, layer.query_stride, strict=True))]
         for h in range(layer.heads):
-            row = slow_row(layer, window[h] @ q[h], torch.stack([keys[w][h] @ k[h] for w in keys]), keep)
-            T[h, b] = sum(r * values[w][h] for r, w in zip(row, keys, strict=True))
+            row = slow_row(layer, window @ q[h], torch.stack([own @ k[h] for own in keys.values()]), keep)
+            T[h, b] = sum(r * own for r, own in zip(row, keys.values(), strict=True))
     return T
 
 

@@ -1,10 +1,9 @@
 """What the page on attention along some modes does not try."""
 import pytest
 import torch
-from layers import DIM, HEADS, random_mask, tensor
+from layers import DIM, HEADS, Axial, Divided, Full, Multi, by_map, random_mask, tensor
 from torch.testing import assert_close
 
-from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import (
     AxialAttention,
     DividedAttention,
@@ -13,7 +12,7 @@ from hot_nbdev.axial import (
     into_batch,
     out_of_batch,
 )
-from hot_nbdev.cost import peak_memory
+from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures
 
 
@@ -21,26 +20,24 @@ from hot_nbdev.kernels import PositiveRandomFeatures
     dict(), dict(causal=(1,)), dict(kernel=torch.relu), dict(qk_norm=True, bias=False),
     dict(kernel=torch.exp, causal=(0, 2))])
 def test_one_group_of_all_modes_is_full_attention_to_the_last_bit(options):
-    full = FullAttention(DIM, HEADS, 3, **options)
-    axial = AxialAttention(DIM, HEADS, 3, [(0, 1, 2)], **options)
+    full = Full(DIM, HEADS, 3, **options)
+    axial = Axial(DIM, HEADS, 3, [(0, 1, 2)], **options)
     axial.load_state_dict({k.replace("to_q.", "to_q.0.").replace("to_k.", "to_k.0."): v
                            for k, v in full.state_dict().items()})
     x, mask = torch.randn(2, 3, 2, 4, DIM), random_mask(2, 3, 2, 4)
     for arguments in [(x,), (x, mask)]:
         assert torch.equal(axial(*arguments), full(*arguments))
         assert torch.equal(axial.maps(*arguments)[0], full.maps(*arguments)[0])
-    assert axial.cost((3, 2, 4)).multiply_adds == full.cost((3, 2, 4)).multiply_adds
+    assert cost(axial, (3, 2, 4)).multiply_adds == cost(full, (3, 2, 4)).multiply_adds
 
 
 def largest(layer, *sizes):
-    with torch.no_grad():
-        return peak_memory(layer, torch.randn(1, *sizes, DIM)).largest
+    return cost(layer, sizes).largest
 
 
 @pytest.mark.parametrize("kernel", [torch.relu, PositiveRandomFeatures(DIM // HEADS, 4)])
 @pytest.mark.parametrize("causal", [(), (0,)])
-@pytest.mark.parametrize("kind, more", [(FullAttention, {}), (AxialAttention, {}), (DividedAttention, {}),
-                                        (MultiscaleAttention, dict(stride=1))])
+@pytest.mark.parametrize("kind, more", [(Full, {}), (Axial, {}), (Divided, {}), (Multi, dict(stride=1))])
 def test_a_kernel_is_linear_in_every_layer(kind, more, causal, kernel):
     "The largest tensor for n = 512, 1024, 2048 doubles with n, and is no map."
     layer = kind(DIM, HEADS, 1, kernel=kernel, causal=causal, **more)
@@ -51,8 +48,7 @@ def test_a_kernel_is_linear_in_every_layer(kind, more, causal, kernel):
 
 def test_a_kernel_is_linear_along_groups_and_between_windows():
     "Along two modes at once, and with fewer keys than queries."
-    for kind, more in [(AxialAttention, dict(groups=[(0, 1)])), (DividedAttention, {}),
-                       (MultiscaleAttention, {})]:
+    for kind, more in [(Axial, dict(groups=[(0, 1)])), (Divided, {}), (Multi, {})]:
         layer = kind(DIM, HEADS, 2, kernel=torch.relu, **more)
         a, b = largest(layer, 16, 32), largest(layer, 32, 32)
         assert b == 2 * a and b <= 4 * 1024 * DIM
@@ -60,13 +56,14 @@ def test_a_kernel_is_linear_along_groups_and_between_windows():
 
 @pytest.mark.parametrize("kernel", [torch.exp, PositiveRandomFeatures(DIM // HEADS, 4)])
 @pytest.mark.parametrize("causal", [(), (0,), (1,), (0, 1)])
-@pytest.mark.parametrize("kind", [AxialAttention, DividedAttention, MultiscaleAttention])
+@pytest.mark.parametrize("kind", [Axial, Divided, Multi])
 def test_a_kernel_without_its_map_agrees_with_the_map(kind, causal, kernel):
-    more = dict(stride=[1 if m in causal else 2 for m in range(2)]) if kind is MultiscaleAttention else {}
+    more = dict(stride=[1 if m in causal else 2 for m in range(2)]) if kind is Multi else {}
     layer = kind(DIM, HEADS, 2, kernel=kernel, causal=causal, **more).double()
     x = tensor(2, 3, 5, DIM)
     for mask in (None, random_mask(2, 3, 5)):
-        assert_close(layer(x, mask), layer(x, mask, return_maps=True)[0])
+        for own in layer.stages if kind is Divided else [layer]:
+            assert_close(own(x, mask), by_map(own, x, mask))
 
 
 def test_groups_are_named_groups():
@@ -83,6 +80,6 @@ def test_groups_are_named_groups():
 
 @pytest.mark.parametrize("group", [(0,), (1,), (0, 2), (0, 1, 2)])
 def test_out_of_batch_undoes_into_batch(group):
-    t = tensor(2, 3, 4, 5, 6)
-    assert torch.equal(out_of_batch(into_batch(t, group, 3), group, t.shape[:-1]), t)
-    assert into_batch(t[:0], group, 3).shape[0] == 0
+    t = tensor(2, 3, 4, 5, 6, 7)      # batch, heads, three modes, features
+    assert torch.equal(out_of_batch(into_batch(t, group), group, (2, 4, 5, 6)), t)
+    assert into_batch(t[:0], group).shape[0] == 0

@@ -16,7 +16,7 @@ import torch
 from official import official
 from smallfiles import write_series
 
-from hot_nbdev import transformer
+from hot_nbdev import names
 from hot_nbdev.data import volume_data
 from hot_nbdev.jobs import job_class
 from hot_nbdev.kronecker_attention import KroneckerAttention
@@ -740,26 +740,21 @@ def centred(load, monkeypatch):
     bench = load("centred")
     monkeypatch.setitem(sys.modules, "centred", bench)      # for a script that imports it
     yield bench
-    for table in (transformer.ATTENTIONS._entries, transformer._JOINT):
-        table.pop("centred")
+    names.ATTENTIONS.pop("centred")
 
 
 def test_centred_maps_do_not_feel_what_all_positions_share(centred):
-    layer = centred.centred(8, 2, 2, qk_gain=2.0).double()
-    plain = KroneckerAttention(8, 2, 2, qk_gain=2.0).double()
-    plain.load_state_dict({k.replace(".norm", ""): v for k, v in layer.state_dict().items()})
+    layer = names.make_attention("centred", 8, 2, 2, qk_gain=2.0).double()
+    plain = names.make_attention("product", 8, 2, 2, qk_gain=2.0).double()
+    plain.load_state_dict(layer.state_dict())
     x, shared = torch.randn(2, 5, 4, 8, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
     for one, other in zip(layer.maps(x), layer.maps(x + shared), strict=True):
         torch.testing.assert_close(one, other)
     assert (plain.maps(x)[0] - plain.maps(x + shared)[0]).abs().max() > 1e-3
     with torch.no_grad():       # as the layer without the trial, on vectors that were centred by hand
-        q = plain.to_q(x.mean(2)).unflatten(-1, (2, 4))
-        by_hand = plain.norm_q(q - q.mean(1, keepdim=True))
-        torch.testing.assert_close(layer.norm_q(q), by_hand)
-    setting = KroneckerAttention(8, 2, 2, qk_gain=2.0, qk_center=True).double()
-    setting.load_state_dict(plain.state_dict())
-    for one, other in zip(layer.maps(x), setting.maps(x), strict=True):
-        torch.testing.assert_close(one, other)
+        q, k = (f(x.mean(2)).unflatten(-1, (2, 4)) for f in (plain.to_q, plain.to_k))
+        q, k = (norm(t - t.mean(1, keepdim=True)).transpose(1, 2) for norm, t in ((plain.norm_q, q), (plain.norm_k, k)))
+        torch.testing.assert_close(layer.maps(x)[0], (q @ k.mT / 2).softmax(-1))
 
 
 def test_the_centred_kind_searches_its_rate_and_borrows_it_where_told(centred, tmp_path):

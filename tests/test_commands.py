@@ -40,10 +40,9 @@ from hot_nbdev.commands import (  # noqa: E402
 )
 from hot_nbdev.jobs import config_for, job_class  # noqa: E402
 from hot_nbdev.models import make_model  # noqa: E402
-from hot_nbdev.profiling import hot_profile  # noqa: E402
 from hot_nbdev.results import append_row, read_rows  # noqa: E402
 
-COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_motion, hot_predict, hot_reproduce, hot_profile)
+COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_motion, hot_predict, hot_reproduce)
 TRAINED = ["--data", "waves.csv", *SERIES]
 CUBES = ["--data", "own.npz", *TINY]
 FIELDS = ["--data", "scene.npy", "--labels", "mask.npy", "--window", "4", *TINY, "--patch", "2"]
@@ -639,7 +638,7 @@ def test_the_tables_are_listed(capsys):
     ("defaults/segment.csv", "defaults-dates"),
     ("kin.csv", "bench/kin.py in the source repository; the package does not carry the script. It makes the lines"),
     ("volumes_simple.csv", "bench/volumes.py in the source repository; the package does not carry the script\n"),
-    ("bench_profile.csv", "is made by hot_profile --sizes"),
+    ("bench_profile.csv", "bench/profiling.py in the source repository"),
     ("printed_series.csv", "copied from the papers"),
 ])
 def test_a_file_of_results_tells_what_makes_it(capsys, file, says):

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from hot_nbdev import kronecker_attention
-from hot_nbdev.mode_maps import floor_share
+from hot_nbdev.kronecker_attention import floor_share
 
 layers = each(LAYERS)
 TRACED = [c for c in LAYERS if not c.twin]

@@ -1,68 +1,220 @@
-"""Each layer's own cost against the recorders, over random settings."""
+"""What is counted, by hand; what `cost` says on the device meta, against runs and the formulas of chapter 12."""
+import copy
 import random
+import warnings
+from functools import partial
 from math import prod
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.attention import FullAttention
-from hot_nbdev.cost import Work, attention_cost, count, peak_memory
-from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
+from hot_nbdev.attention import FullAttention, softmax_map
+from hot_nbdev.axial import AxialAttention
+from hot_nbdev.cost import Work, cost, count
 from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.names import ATTENTIONS, make_attention, make_kernel
+from hot_nbdev.positions import Rotary
+
+ARITHMETIC = ("multiply_adds", "additions", "exponentials", "parameters")
 
 
-def any_layer(rng):
-    "A Kronecker layer of random settings, and sizes for it."
-    k, heads, width = rng.randint(1, 4), rng.choice([1, 2, 4]), rng.choice([2, 4, 8])
-    sizes = [rng.randint(1, {1: 40, 2: 20, 3: 9, 4: 5}[k]) for _ in range(k)]
-    kernel = rng.choice([None, None, ElementwiseFeatures(), PositiveRandomFeatures(width, rng.randint(1, 6))])
-    causal = tuple(m for m in range(k) if rng.random() < 0.3)
-    return KroneckerAttention(heads * width, heads, k, combine=rng.choice(["product", "sum"]), causal=causal,
-                              kernel=kernel, shared=rng.random() < 0.5, bias=rng.random() < 0.5,
-                              qk_norm=rng.random() < 0.5, qk_center=rng.random() < 0.5,
-                              pool=rng.choice(["mean", "sum", "rsqrt"])), sizes
+def arithmetic(work):
+    return [getattr(work, name) for name in ARITHMETIC]
+
+
+def any_sizes(rng, k):
+    return [rng.randint(1, {1: 40, 2: 20, 3: 9, 4: 5}[k]) for _ in range(k)]
+
+
+def any_options(rng, name, k, width):
+    "Settings of a layer that was made by its name, and a kernel."
+    options = dict(causal=tuple(m for m in range(k) if rng.random() < 0.3), bias=rng.random() < 0.5)
+    if name != "none":
+        kernel = make_kernel(rng.choice([None, None, "elu", "prf"]), width, rng.randint(1, 6))
+        options |= dict(kernel=kernel, qk_norm=rng.random() < 0.5, rotary=rng.choice([None, Rotary(width)]))
+    if name in ("product", "sum", "axial"):
+        own = [dict(window=2), dict(bias="alibi"), dict(bias="learned", reach=3), dict(dropout=0.1)]
+        options["by_mode"] = {m: rng.choice(own) for m in range(k) if rng.random() < 0.3}
+    if name in ("product", "sum"):
+        options |= {key: rng.random() < 0.5 for key in ("shared", "qk_center", "temperature")}
+        options["pool"] = rng.choice(["mean", "sum", "rsqrt"])
+    if name == "multiscale":
+        options |= dict(causal=(), stride=rng.randint(1, 3), query_stride=rng.randint(1, 3), rotary=None)
+    return options
+
+
+@pytest.mark.parametrize("name", ["product", "sum", "full", "axial", "divided", "multiscale", "none"])
+def test_what_is_said_without_computing_is_what_a_run_does(name):
+    "Arithmetic exactly, for random settings, batches and masks; peak memory too where no kernel is fused."
+    rng = random.Random(name)
+    for _ in range(25):
+        k, heads, width = rng.randint(1, 4), rng.choice([1, 2, 4]), rng.choice([2, 4, 8])
+        options, sizes = any_options(rng, name, k, width), any_sizes(rng, k)
+        layer = make_attention(name, heads * width, heads, k, **options).eval()
+        batch, masked = rng.choice([1, 1, 3]), rng.random() < 0.5
+        mask = torch.ones(batch, *sizes, dtype=torch.bool) if masked else None
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            run, plain = count(layer, torch.zeros(batch, *sizes, layer.dim), mask), FlopCounterMode(display=False)
+            with plain:
+                layer(torch.zeros(batch, *sizes, layer.dim), mask)
+        said = cost(layer, sizes, batch, masked=masked)
+        assert arithmetic(said) == arithmetic(run), (options, sizes)
+        assert 2 * run.multiply_adds == plain.get_total_flops()
+        if name in ("product", "sum"):
+            assert (said.peak, said.kept, said.largest) == (run.peak, run.kept, run.largest), (options, sizes)
+
+
+def by_formula(sizes, dim, heads, causal=(), joint=True, masked=False):
+    "Multiply-adds of Kronecker attention: theorem and remark of chapter 12."
+    n, total = prod(sizes), 0
+    for m, N in enumerate(sizes):
+        times = prod(sizes[c] for c in causal if c != m)
+        total += times * (2 * N * dim ** 2 + N * N * dim)
+    along = sum(sizes)
+    if joint and len(causal) > 1:
+        along += prod(sizes[c] for c in causal) - sum(sizes[c] for c in causal)
+    return total + 2 * n * dim ** 2 + n * (dim + heads * masked) * along
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("seed", range(60))
-def test_kronecker_multiply_adds_are_exact_and_memory_is_near(seed, masked):
-    layer, sizes = any_layer(random.Random(seed))
-    x = torch.zeros(1, *sizes, layer.dim)
-    mask = torch.ones(1, *sizes, dtype=torch.bool) if masked else None
+@pytest.mark.parametrize("seed", range(30))
+def test_kronecker_attention_costs_what_the_theorem_says(seed, masked):
+    rng = random.Random(seed)
+    k, heads, width = rng.randint(1, 4), rng.choice([1, 2, 4]), rng.choice([2, 4, 8])
+    sizes, causal = any_sizes(rng, k), tuple(m for m in range(k) if rng.random() < 0.3)
+    for name in ("product", "sum"):
+        layer = make_attention(name, heads * width, heads, k, causal=causal, shared=rng.random() < 0.5)
+        said = cost(layer, sizes, masked=masked)
+        assert said.multiply_adds == by_formula(sizes, layer.dim, heads, causal, name == "product", masked)
+        times = [prod(sizes[c] for c in causal if c != m) for m in range(k)]
+        assert said.exponentials == heads * sum(t * N * N for t, N in zip(times, sizes, strict=True))
+        assert said.parameters == sum(p.numel() for p in layer.parameters())
+
+
+def test_one_group_of_all_modes_and_a_window_cost_what_full_attention_and_no_window_do():
+    axial, full = (cost(layer, (3, 2, 4)) for layer in (AxialAttention(8, 2, 3, [(0, 1, 2)]), FullAttention(8, 2, 3)))
+    assert axial.multiply_adds == full.multiply_adds
+    plain, near = (cost(make_attention("product", 8, 2, 2, by_mode=own), (30, 4))
+                   for own in (None, {0: dict(window=1)}))
+    assert (plain.multiply_adds, plain.exponentials) == (near.multiply_adds, near.exponentials)
+
+
+@pytest.mark.parametrize("make", [FullAttention, KroneckerAttention])
+def test_a_context_has_a_grid_of_its_own(make):
+    layer, sizes, there = make(8, 2, 2), (3, 4), (5, 2)
+    c = torch.zeros(2, *there, 8)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        run = count(layer, torch.zeros(2, *sizes, 8), None, c)
+        masks = torch.ones(2, *sizes, dtype=torch.bool), torch.ones(2, *there, dtype=torch.bool)
+        masked = count(layer, torch.zeros(2, *sizes, 8), masks[0], c, masks[1])
+    assert arithmetic(cost(layer, sizes, 2, context=there)) == arithmetic(run)
+    assert arithmetic(cost(layer, sizes, 2, context=there, masked=True)) == arithmetic(masked)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_fused_kernel_is_charged_with_what_it_hides(grad, masked):
+    q, k, v = (torch.zeros(3, 2, n, 4, requires_grad=grad) for n in (5, 7, 7))
+    mask = torch.ones(3, 1, 1, 7, dtype=torch.bool) if masked else None
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        fused = count(F.scaled_dot_product_attention, q, k, v, mask)
+    with sdpa_kernel(SDPBackend.MATH):
+        plain = count(F.scaled_dot_product_attention, q, k, v, mask)
+    for work in (fused, plain):
+        assert (work.multiply_adds, work.exponentials) == (3 * 2 * 35 * 8, 3 * 2 * 35)
+    assert fused.kernels < plain.kernels and fused.moved < plain.moved
+
+
+def test_a_fused_backward_pass_is_charged():
+    "Five products of the map's size: scores again, and four gradients. One projection has a gradient of its input too."
+    layer, x = FullAttention(8, 2, 2), torch.zeros(1, 3, 4, 8)
+    step = count(lambda x: layer(x).sum().backward(), x)
+    assert step.multiply_adds == 4 * 12 * 64 + 2 * 144 * 8 + 5 * 12 * 64 + 5 * 144 * 8
+    assert step.exponentials == 2 * 144
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_gradients_and_inference_mode_do_not_change_the_arithmetic(name):
+    layer, x = make_attention(name, 8, 2, 3).eval(), torch.zeros(1, 3, 4, 5, 8)
+    with torch.inference_mode():
+        quiet = count(layer, x)
     with torch.no_grad():
-        found, memory = count(layer, x, mask), peak_memory(layer, x, mask)
-    cost = layer.cost(sizes, masked)
-    assert found.multiply_adds == cost.multiply_adds
-    assert found.parameters == cost.parameters
-    assert cost.peak / 2 <= memory.peak <= 2 * cost.peak
-    assert cost.moved / 3 <= memory.moved <= 3 * cost.moved
-    if layer.kernel is None:
-        assert found.exponentials == cost.map_entries
-        assert masked or layer.qk_norm or found.additions == cost.pooling
+        assert count(layer, x) == quiet
+    assert arithmetic(count(layer, x)) == arithmetic(quiet)
 
 
-def test_gradients_do_not_change_the_count():
-    layer, x = KroneckerAttention(8, 2, 3), torch.zeros(1, 3, 4, 5, 8)
-    assert count(layer, x).multiply_adds == layer.cost((3, 4, 5)).multiply_adds
+def test_by_hand():
+    assert count(nn.Linear(3, 5), torch.zeros(4, 3)) == Work(60, 0, 0, 1, 20, peak=80, kept=80, moved=208, largest=20)
+    found = count(lambda x: (x + 1) * 2, torch.zeros(10, 10))
+    assert found == Work(0, 0, 0, 2, 0, peak=800, kept=400, moved=1600, largest=100)
+    assert count(nn.Conv1d(2, 3, 5), torch.zeros(7, 2, 11)).multiply_adds == 7 * 3 * 7 * 2 * 5
+    x = torch.zeros(6, 5)
+    assert count(lambda: x.cumsum(0).softmax(-1).mean(0)).additions == 30 + 25
+    assert count(lambda: x.add_(1)) == Work(0, 0, 0, 1, 0, peak=0, kept=0, moved=120, largest=0)
 
 
-def test_a_layer_without_cost_is_counted_and_a_subclass_is_asked():
-    class Mine(FullAttention):
-        pass
-
-    class Silent(nn.Module):
-        dim = 8
-
-        def forward(self, x):
-            return x @ torch.ones(8, 8, device=x.device)
-    assert attention_cost(Mine(8, 2, 2), (3, 4)) == FullAttention(8, 2, 2).cost((3, 4))
-    assert attention_cost(Silent(), (3, 4)).multiply_adds == prod((3, 4)) * 64
-    with pytest.raises(ValueError, match="a Linear has neither"):
-        attention_cost(nn.Linear(2, 2), (3, 4))
+def test_bytes_follow_the_type():
+    stored = partial(softmax_map)       # no fused kernel for what is not `softmax_map`
+    double, single = (cost(FullAttention(8, 2, 2, dtype=t, weigh=stored), (3, 4))
+                      for t in (torch.float64, torch.float32))
+    assert double.peak == 2 * single.peak and double.multiply_adds == single.multiply_adds
+    assert cost(KroneckerAttention(8, 2, 2, dtype=torch.bfloat16), (30, 40)).kept == 30 * 40 * 8 * 2
 
 
-def test_count_and_peak_by_hand():
-    assert count(nn.Linear(3, 5), torch.zeros(4, 3)) == Work(60, 0, 0, 20)
-    found = peak_memory(lambda x: (x + 1) * 2, torch.zeros(10, 10))
-    assert (found.peak, found.kept, found.moved, found.largest) == (800, 400, 1600, 100)
+def test_the_layer_stays_as_it_was():
+    layer = KroneckerAttention(8, 2, 2).train()
+    before = {name: (id(p), p.clone()) for name, p in layer.named_parameters()}
+    cost(layer, (3, 4), masked=True)
+    for name, p in layer.named_parameters():
+        assert id(p) == before[name][0] and p.equal(before[name][1]) and p.requires_grad
+    assert layer.training
+    there = copy.deepcopy(layer).to("meta")
+    assert cost(there, (3, 4)) == cost(layer, (3, 4))
+    nn.utils.parametrizations.weight_norm(layer.to_v)
+    assert cost(layer, (3, 4)).multiply_adds == cost(there, (3, 4)).multiply_adds
+
+
+@pytest.mark.parametrize("options", [{}, dict(qk_center=True, temperature=True), dict(shared=False, rotary=Rotary(4)),
+                                     dict(causal=(0,))], ids=lambda o: "-".join(o) or "plain")
+@pytest.mark.parametrize("name", ["product", "axial", "full"])
+def test_quantized_layers(name, options):
+    "Matrices of eight bits are no parameters, and take as many multiply-adds."
+    options = {k: v for k, v in options.items() if name == "product" or k in ("causal", "rotary")}
+    layer = make_attention(name, 8, 2, 2, **options).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        packed = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear}, dtype=torch.qint8)
+    for masked in (False, True):
+        said, whole = cost(packed, (3, 4), 2, masked=masked), cost(layer, (3, 4), 2, masked=masked)
+        assert arithmetic(said)[:3] == arithmetic(whole)[:3]
+        matrices = sum(p.numel() for n, p in layer.named_parameters() if n.startswith("to_"))
+        assert said.parameters == whole.parameters - matrices
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_an_empty_batch_takes_nothing(name):
+    layer = make_attention(name, 8, 2, 2)
+    for masked in (False, True):
+        if name != "axial-token":
+            assert cost(layer, (3, 4), 0, masked=masked).multiply_adds == 0
+    assert cost(layer, (3, 4), 6).multiply_adds == 6 * cost(layer, (3, 4)).multiply_adds
+
+
+class Silent(nn.Module):
+    "An attention of one's own needs no more than a width and a number of modes."
+    dim, order = 8, 2
+
+    def forward(self, x):
+        return x @ torch.ones(8, 8, device=x.device)
+
+
+def test_a_layer_of_ones_own_and_what_is_no_layer():
+    assert cost(Silent(), (3, 4)).multiply_adds == 12 * 64
+    for layer, sizes, why in [(nn.Linear(2, 2), (3, 4), "Linear with order None"),
+                              (Silent(), (3,), r"order 2 and sizes \(3,\)"), (Silent(), 3, "order 2 and sizes 3")]:
+        with pytest.raises(ValueError, match=f"cost: needs .*{why}"):
+            cost(layer, sizes)

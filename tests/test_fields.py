@@ -17,6 +17,7 @@ from hot_nbdev.fields import (
     UNetConfig,
     UNetNet,
 )
+from hot_nbdev.maps import model_maps
 from hot_nbdev.model_config import ModelConfig, SegmenterConfig
 from hot_nbdev.models import load_model, make_model
 
@@ -119,8 +120,8 @@ def test_a_masked_position_changes_no_valid_output():
 def test_a_model_has_it_by_name_and_returns_its_maps():
     model = make_model(SegmenterConfig(patch=(1, 1), dim=8, heads=2, depth=1, attention="axial-token",
                                        positions="none", classes=1, attention_options={"qk_norm": True}))
-    y, maps = model(torch.randn(2, 5, 4, 1), return_maps=True)
-    assert y.shape == (2, 5, 4, 1) and len(maps[0]) == 2 and FullAttention is not AxialTokenAttention
+    x = torch.randn(2, 5, 4, 1)
+    assert model(x).shape == (2, 5, 4, 1) and [len(own) for own in model_maps(model, x)] == [2] and FullAttention is not AxialTokenAttention
 
 
 def test_a_token_that_reads_everything_has_no_causal_modes():

@@ -4,27 +4,25 @@ from math import prod
 
 import pytest
 import torch
-from layers import DIM, HEADS, random_mask, tensor
+from layers import DIM, HEADS, Axial, Divided, Full, Hot1, K, Multi, by_map, random_mask, tensor
 from torch.testing import assert_close
 
-from hot_nbdev.attention import FeatureFunction, FullAttention, kernel_map
-from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention
+from hot_nbdev.attention import FullAttention
 from hot_nbdev.cost import count
 from hot_nbdev.kernels import (
-    ElementwiseFeatures,
+    KernelMap,
     PositiveRandomFeatures,
     draw_directions,
-    kernel_plan,
-    kernel_product,
+    elu_features,
+    kernel_map,
     log_features,
-    log_prefix_attention,
+    relu_features,
     running_sums,
+    thin_map,
 )
-from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.kronecker_attention import product, steps_of
 
-LAYERS = [(FullAttention, {}), (AxialAttention, {}), (DividedAttention, {}),
-          (MultiscaleAttention, dict(stride=(1, 1, 2))), (KroneckerAttention, dict(combine="sum")),
-          (KroneckerAttention.hot1, {})]
+LAYERS = [(Full, {}), (Axial, {}), (Divided, {}), (Multi, dict(stride=(1, 1, 2))), (K, dict(combine="sum")), (Hot1, {})]
 
 
 def prf(regularized=False, **options):
@@ -43,26 +41,26 @@ def test_no_later_key_changes_an_earlier_output_by_a_bit(kind, more, regularized
     for later in (0.0, -1.0, 50.0):
         changed = torch.cat([x[:3], later * x[3:]])
         assert torch.equal(layer(changed)[:3], layer(x)[:3])
-    if kind is FullAttention:
+    if kind is Full:
         assert_close(layer.dense_map(x).sum(-1), torch.ones(HEADS, 60))
 
 
 @pytest.mark.parametrize("causal", [(0,), (1,), (0, 1)])
 def test_loud_causal_kernels_are_those_of_exact_arithmetic(causal):
     torch.manual_seed(0)
-    low = FullAttention(DIM, HEADS, 2, kernel=prf(), causal=causal)
-    high, x = FullAttention(DIM, HEADS, 2, kernel=prf(), causal=causal).double(), 5 * torch.randn(6, 5, DIM)
+    low = Full(DIM, HEADS, 2, kernel=prf(), causal=causal)
+    high, x = Full(DIM, HEADS, 2, kernel=prf(), causal=causal).double(), 5 * torch.randn(6, 5, DIM)
     high.load_state_dict(low.state_dict())
     assert_close(low(x).double(), high(x.double()), rtol=1e-3, atol=1e-3)
 
 
 def test_a_causal_kernel_with_a_mask_agrees_with_its_map_and_has_gradients():
-    layer = FullAttention(DIM, HEADS, 2, kernel=prf(), causal=(0,)).double()
+    layer = Full(DIM, HEADS, 2, kernel=prf(), causal=(0,)).double()
     x = tensor(2, 4, 3, DIM).requires_grad_()
     mask = random_mask(2, 4, 3)
     mask[:, 0] = False
     y = layer(x, mask)
-    assert_close(y, layer(x, mask, return_maps=True)[0])
+    assert_close(y, by_map(layer, x, mask))
     y.square().sum().backward()
     assert x.grad.isfinite().all() and not x.grad[~mask].any()
     assert torch.autograd.gradcheck(layer, (tensor(3, 2, DIM).requires_grad_(),), fast_mode=True)
@@ -76,32 +74,41 @@ def test_running_sums_carry_any_scale():
 
 
 def test_where_nothing_may_be_seen_the_result_is_zero():
-    a, b, v = tensor(3, 2, 4), tensor(3, 2, 4, seed=2), tensor(3, 2, 5, seed=3)
-    b[0] = -torch.inf
-    y = log_prefix_attention(a, b, v, causal=1)
-    assert not y[0].any() and y[1:].isfinite().all()
+    q, k, v = tensor(3, 2, 4), tensor(3, 2, 4, seed=2), tensor(3, 2, 5, seed=3)
+    keys = torch.ones(3, 2, 1, dtype=torch.bool)
+    keys[0] = False
+    y = KernelMap(prf().double()).prefix(q, k, v, keys, 1)
+    assert not y[0].any() and y[1:].isfinite().all() and y[1:].any()
 
 
-def test_features_say_their_width_and_their_price():
-    assert (prf().width(4), prf().multiply_adds(4)) == (6, 24)
-    assert (ElementwiseFeatures().width(4), ElementwiseFeatures().multiply_adds(4)) == (4, 0)
+def test_a_map_gives_nothing_to_what_is_not_seen():
+    q, k, seen = tensor(4, 3).exp(), tensor(5, 3, seed=2).exp(), torch.ones(4, 5, dtype=torch.bool).tril()
+    S = kernel_map(q, k, seen)
+    assert not S[~seen].any() and (S[seen] > 0).all()
+    assert_close(S.sum(-1), torch.ones(4, dtype=S.dtype))
 
 
-def test_the_protocol_of_kernels_is_fixed():
-    class Squares(FeatureFunction):
-        def forward(self, t, is_query=False, mask=None):
-            return t.square() if mask is None else t.square() * mask[..., None]
-    layer, x, mask = FullAttention(DIM, HEADS, 1, kernel=Squares()).double(), tensor(5, DIM), random_mask(5)
-    assert_close(layer(x, mask), layer(x, mask, return_maps=True)[0])
-    with pytest.raises(NotImplementedError, match="define forward"):
-        FeatureFunction()(x)
+class Squares(torch.nn.Module):
+    def forward(self, t):
+        return t.square()
+
+
+def test_features_may_be_zero_for_a_key_or_for_all():
+    layer, x, mask = FullAttention(DIM, HEADS, 1, weigh=KernelMap(Squares())).double(), tensor(5, DIM), random_mask(5)
+    assert_close(layer(x, mask), by_map(layer, x, mask))
+    with torch.no_grad():
+        layer.to_k.weight[:DIM // HEADS], layer.to_k.bias[:DIM // HEADS] = 0.0, 0.0
+    for own in (None, mask):
+        S = layer.dense_map(x, own)
+        assert not S[0].any() and layer(x, own).isfinite().all()
 
 
 def test_a_product_of_kernels_is_that_of_its_maps():
     q, k = ([tensor(3, 2, seed=s).exp(), tensor(4, 5, seed=s + 1).exp()] for s in (1, 3))
     v = tensor(3, 4, 2)
     A, B = (kernel_map(*each) for each in zip(q, k, strict=True))
-    assert_close(kernel_product(q, k, v), torch.einsum("ia,jb,abd->ijd", A, B, v))
+    pairs = [tuple(t[None, None] for t in thin_map(*each)) for each in zip(q, k, strict=True)]
+    assert_close(product(pairs, v[None, None])[0, 0], torch.einsum("ia,jb,abd->ijd", A, B, v))
 
 
 def test_log_features_are_those_of_the_formula():
@@ -127,31 +134,29 @@ def test_directions_of_one_feature_point_both_ways():
 def test_a_pair_of_features_has_normalizers_of_at_least_one():
     "Each feature has a scale of its own: the largest one of a query may be the smallest one of all keys."
     q, k = 30 * tensor(6, 4), 30 * tensor(5, 4, seed=2)
-    a, b = PositiveRandomFeatures(4, 8, dtype=torch.float64).pair(q, k)
+    a, b = KernelMap(PositiveRandomFeatures(4, 8, dtype=torch.float64)).features(q, k, None)
     assert (a @ b.sum(0) >= 1).all() and (a <= 1).all() and (b <= 1).all()
 
 
 def test_scaling_leaves_the_map_as_it_is():
     q, k, mask = tensor(6, 4), tensor(5, 4, seed=2), torch.tensor([True, True, False, True, True])
-    kernels = (PositiveRandomFeatures(4, 8, stabilize=s, dtype=torch.float64) for s in (True, False))
-    scaled, plain = (kernel_map(*kernel.pair(q, k, mask)) for kernel in kernels)
-    assert_close(scaled, plain)
+    kernel = PositiveRandomFeatures(4, 8, dtype=torch.float64)
+    scaled = kernel_map(*KernelMap(kernel).features(q, k, mask[:, None]))
+    assert_close(scaled, kernel_map(kernel(q), kernel(k) * mask[:, None]))
 
 
 def test_features_of_each_entry_are_those_of_their_names():
     t = tensor(3, 4)
-    assert_close(ElementwiseFeatures("elu")(t), torch.where(t > 0, t + 1, t.exp()))
-    assert_close(ElementwiseFeatures("relu", eps=0.25)(t), t.clamp(min=0) + 0.25)
+    assert_close(elu_features(t), torch.where(t > 0, t + 1, t.exp()))
+    assert_close(relu_features(t), t.clamp(min=0) + 1e-3)
 
 
 PLANS = [((3, 4), (2, 9), 5), ((8, 6), (2, 1), 3), ((5, 5), (20, 20), 64), ((7, 2), (1, 30), 2), ((4, 9), (4, 3), 1)]
 
 
-@pytest.mark.parametrize("sizes, features, width", PLANS)
-def test_the_plan_costs_what_is_counted(sizes, features, width):
-    q, k = ([tensor(n, m).exp() for n, m in zip(sizes, features, strict=True)] for _ in range(2))
-    found = count(kernel_product, q, k, tensor(*sizes, width))
-    assert found.multiply_adds == kernel_plan(sizes, features, width)[0]
+def pairs_of(sizes, features):
+    "For each mode (L, R), of as many features."
+    return [(tensor(1, 1, n, m).exp(), tensor(1, 1, m, n).exp()) for n, m in zip(sizes, features, strict=True)]
 
 
 @pytest.mark.parametrize("sizes, features, width", PLANS)
@@ -167,4 +172,8 @@ def test_no_sequence_of_steps_is_cheaper_than_the_plan(sizes, features, width):
     every = [steps for choice in choices for steps in itertools.permutations(sum(choice, []))
              if all((i, "keys") not in steps or steps.index((i, "keys")) < steps.index((i, "queries"))
                     for i in range(len(sizes)))]
-    assert kernel_plan(sizes, features, width)[0] == min(map(cost, every))
+    pairs, v = pairs_of(sizes, features), tensor(1, 1, *sizes, width)
+    assert count(product, pairs, v).multiply_adds == min(map(cost, every))
+    named = [(m, "map" if isinstance(A, tuple) else "keys" if A is pairs[m][1] else "queries")
+             for m, A in steps_of(pairs, range(len(sizes)), v.numel())]
+    assert cost(named) == min(map(cost, every))

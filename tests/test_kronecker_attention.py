@@ -1,26 +1,34 @@
 """Kronecker attention: what each test is named after went wrong once, or would go unseen."""
+import copy
+import pickle
+import subprocess
+import sys
 import warnings
+from functools import partial
 
 import pytest
 import torch
-from layers import DIM, F64, HEADS, random_mask, tensor
+from layers import DIM, F64, HEADS, Hot1, Hot2, K, SeenAs, random_mask, settings_of, tensor
 from slow import slow_kronecker, slow_share
+from torch import nn
 from torch.testing import assert_close
 
-from hot_nbdev.attention import kernel_map
-from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.mode_maps import apply_masked, floor_share, kernel_factors
+from hot_nbdev.attention import softmax_map, split
+from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures, kernel_map, thin_map
+from hot_nbdev.kronecker_attention import KroneckerAttention, PooledMaps, floor_share, masked, mean, product, zero_rows
+from hot_nbdev.variants import Centred, LateBias, OwnMatrices, Pooled, Tempered, combined, hot1, hot2, hot2_text
 
 PRESETS = pytest.mark.parametrize("make", [
-    lambda **o: KroneckerAttention.hot1(DIM, HEADS, 2, **o),
-    lambda **o: KroneckerAttention.hot2(DIM, HEADS, 2, combine="sum", **o)], ids=["hot1", "hot2 sum"])
+    partial(hot1, DIM, HEADS), partial(hot2, DIM, HEADS, combine=mean)], ids=["hot1", "hot2 sum"])
+Own = combined(OwnMatrices, KroneckerAttention)
+Everything = combined(Tempered, Pooled, Centred, LateBias, OwnMatrices, KroneckerAttention)
 
 
 @PRESETS
 def test_rows_of_ragged_masks_sum_to_one_at_input_scale_100(make):
     for seed in range(30):
         torch.manual_seed(seed)
-        layer, x, mask = make(), 100 * torch.randn(2, 8, 8, DIM), torch.rand(2, 8, 8) < 0.5
+        layer, x, mask = make(2), 100 * torch.randn(2, 8, 8, DIM), torch.rand(2, 8, 8) < 0.5
         rows = layer.dense_map(x, mask).sum(-1)
         assert_close(rows, mask.flatten(1)[:, None].expand(rows.shape).float(), rtol=0, atol=1e-5)
 
@@ -30,7 +38,7 @@ def test_rows_of_ragged_masks_sum_to_one_at_input_scale_100(make):
 def test_gradients_of_ragged_masks_are_finite(make, scale):
     for seed in range(20):
         torch.manual_seed(seed)
-        layer, x, mask = make(), scale * torch.randn(2, 8, 8, DIM), torch.rand(2, 8, 8) < 0.5
+        layer, x, mask = make(2), scale * torch.randn(2, 8, 8, DIM), torch.rand(2, 8, 8) < 0.5
         x.requires_grad_()
         grads = torch.autograd.grad(layer(x, mask).square().sum(), [x, *layer.parameters()])
         assert all(g.isfinite().all() for g in grads)
@@ -38,7 +46,7 @@ def test_gradients_of_ragged_masks_are_finite(make, scale):
 
 def test_four_modes_and_half_precision_keep_every_valid_row():
     torch.manual_seed(0)
-    layer = KroneckerAttention.hot1(DIM, HEADS, 4)
+    layer = hot1(DIM, HEADS, 4)
     x, mask = 100 * torch.randn(1, 3, 4, 3, 4, DIM), random_mask(1, 3, 4, 3, 4)
     rows = layer.dense_map(x, mask).sum(-1)
     assert_close(rows, mask.flatten(1)[:, None].expand(rows.shape).float(), rtol=0, atol=1e-5)
@@ -53,13 +61,13 @@ def test_four_modes_and_half_precision_keep_every_valid_row():
 def test_the_share_is_that_of_the_definition(combine):
     "In float32, with maps so sharp that the share decides some rows, against the slow loop with this share."
     torch.manual_seed(1)
-    layer = KroneckerAttention(DIM, HEADS, 2, combine=combine, pool="sum", qk_norm=False)
-    x, mask = 6 * torch.randn(5, 5, DIM), random_mask(5, 5)
+    make = partial(K, DIM, HEADS, 2, combine=combine, pool="sum", qk_norm=False)
+    layer, x, mask = make(), 6 * torch.randn(5, 5, DIM), random_mask(5, 5)
     found = layer.dense_map(x, mask)
-    layer.double()
-    share = slow_share(layer, torch.float32)
-    assert share == floor_share(torch.float32, 2, combine) == 2 ** -23
-    want, without = (slow_kronecker(layer, x.double(), mask, share=s) for s in (share, 1e-30))
+    told = SeenAs(layer.double(), settings_of(make, 2))
+    share = slow_share(told, torch.float32)
+    assert share == floor_share(torch.float32, 2) == 2 ** -23
+    want, without = (slow_kronecker(told, x.double(), mask, share=s) for s in (share, 1e-30))
     assert_close(found.double(), want, rtol=0, atol=5e-3)
     assert combine == "sum" or (want - without).abs().max() > 0.05
 
@@ -72,15 +80,15 @@ def test_a_mask_that_is_true_everywhere_changes_nothing(order):
 
 
 @pytest.mark.parametrize("grad", [True, False])
-@pytest.mark.parametrize("shared", [True, False])
-def test_hooks_see_every_submodule_with_and_without_gradients(grad, shared):
-    layer, seen = KroneckerAttention(DIM, HEADS, 2, shared=shared, qk_norm=True), []
+@pytest.mark.parametrize("kind", [KroneckerAttention, Own])
+def test_hooks_see_every_submodule_with_and_without_gradients(grad, kind):
+    layer, seen = kind(DIM, HEADS, 2), []
     for name, module in layer.named_modules():
-        if name and not isinstance(module, torch.nn.ModuleList):
+        if name and not isinstance(module, nn.ModuleList):
             module.register_forward_hook(lambda *_, name=name: seen.append(name))
     with torch.set_grad_enabled(grad):
         layer(torch.randn(1, 3, 4, DIM))
-    names = {n for n, m in layer.named_modules() if n and not isinstance(m, torch.nn.ModuleList)}
+    names = {n for n, m in layer.named_modules() if n and not isinstance(m, nn.ModuleList)}
     assert set(seen) == names
 
 
@@ -92,19 +100,19 @@ def test_a_module_put_in_place_of_to_v_is_called_without_gradients():
         assert not torch.equal(layer(x), before)
 
 
-@pytest.mark.parametrize("combine", ["product", "sum"])
+@pytest.mark.parametrize("combine", [product, mean])
 @pytest.mark.parametrize("causal", [(), (0,)])
 def test_maps_lie_in_ordinary_memory_order(combine, causal):
     layer, x = KroneckerAttention(DIM, HEADS, 2, combine=combine, causal=causal), torch.randn(2, 7, 7, DIM)
-    maps = [*layer.maps(x), *layer.maps(x, random_mask(2, 7, 7)), *layer(x, return_maps=True)[1]]
-    for S in [*maps, layer.dense_map(x)]:
+    for S in [*layer.maps(x), *layer.maps(x, random_mask(2, 7, 7)), layer.dense_map(x)]:
         assert S.is_contiguous()
     torch.kron(layer.maps(x)[0].flatten(0, -3)[0], torch.eye(3))
 
 
-@pytest.mark.parametrize("options", [{}, dict(combine="sum"), dict(causal=(0,)), dict(shared=False)])
-def test_exports_with_a_dynamic_batch(options):
-    layer, x = KroneckerAttention(DIM, HEADS, 2, **options).eval(), torch.randn(3, 4, 5, DIM)
+@pytest.mark.parametrize("kind, options", [(KroneckerAttention, {}), (KroneckerAttention, dict(combine=mean)),
+                                           (KroneckerAttention, dict(causal=(0,))), (Own, {})])
+def test_exports_with_a_dynamic_batch(kind, options):
+    layer, x = kind(DIM, HEADS, 2, **options).eval(), torch.randn(3, 4, 5, DIM)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         batch = torch.export.Dim("batch", min=2)
@@ -115,34 +123,40 @@ def test_exports_with_a_dynamic_batch(options):
 
 
 def test_project_after_is_refused_where_it_changes_nothing():
-    for options in (dict(pool="mean"), dict(pool="sum", bias=False)):
-        with pytest.raises(ValueError, match="project='after' is the same function"):
-            KroneckerAttention(DIM, HEADS, 2, project="after", **options)
-    assert KroneckerAttention.hot2(DIM, HEADS, 2, bias=False).project == "before"
+    for options in (dict(pool="mean"), dict(pool="sum", bias=False), dict(pool="sum", qk_norm=True)):
+        with pytest.raises(ValueError, match="project='after' differs from 'before'"):
+            K(DIM, HEADS, 2, project="after", **{"qk_norm": False, **options})
+    assert not isinstance(hot2_text(DIM, HEADS, 2, bias=False), LateBias)
 
 
-def test_the_repr_shows_every_setting():
-    layer = KroneckerAttention(DIM, HEADS, 2, qk_norm=True, kernel=torch.relu, dropout=0.1, causal=(1,))
-    for text in ("qk_norm=True", "kernel=relu", "dropout=0.1", "causal=(1,)", "rotary=None", "bias=True",
-                 "project='before'"):
+def test_the_repr_shows_what_a_layer_is_made_of():
+    settings = dict(dropout=0.1, causal=(1,), combine=mean, weigh=KernelMap(torch.relu), power=0.5)
+    layer = combined(Pooled, KroneckerAttention)(DIM, HEADS, 2, **settings)
+    for text in ("PooledKroneckerAttention(", "combine=mean", "power=0.5", "dropout=0.1", "causal=(1,)", "LayerNorm",
+                 "relu", "bias=True"):
         assert text in repr(layer)
 
 
 def test_order_has_no_default_and_causal_is_a_sequence():
     with pytest.raises(ValueError, match="order is None"):
         KroneckerAttention(DIM, HEADS)
-    with pytest.raises(ValueError, match=r"write causal=\(0,\)"):
-        KroneckerAttention(DIM, HEADS, 2, causal=0)
+    for causal in (0, True):
+        with pytest.raises(ValueError, match=r"time is causal=\(0,\)"):
+            KroneckerAttention(DIM, HEADS, 2, causal=causal)
+    for kind in (Own, Everything):
+        with pytest.raises(ValueError, match="order is None"):
+            kind(DIM, HEADS)
 
 
-def test_qk_norm_makes_the_poolings_one_before_and_not_after():
-    def layer(pool, project):
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_a_norm_makes_the_poolings_one_unless_the_bias_comes_late(power):
+    def layer(*parts, **more):
         torch.manual_seed(0)
-        return KroneckerAttention(DIM, HEADS, 2, pool=pool, project=project, qk_norm=True, dtype=F64)
+        return combined(*parts, KroneckerAttention)(DIM, HEADS, 2, norm=partial(nn.LayerNorm, eps=0), dtype=F64, **more)
     x = tensor(4, 5, DIM)
-    mean, total = (layer(pool, "before").dense_map(x) for pool in ("mean", "sum"))
-    assert torch.equal(mean, total)
-    assert (layer("sum", "after").dense_map(x) - mean).abs().max() > 1e-3
+    pooled, late = layer(Pooled, power=power).dense_map(x), layer(Pooled, LateBias, power=power).dense_map(x)
+    assert_close(pooled, layer().dense_map(x))
+    assert (late - pooled).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("causal", [(), (1,), (0, 1)])
@@ -158,10 +172,9 @@ def test_rows_of_slices_that_hold_nothing_are_zero(causal):
 def test_two_thin_factors_are_the_map_of_a_kernel():
     taking = torch.tensor([True, True, False, True, False, True, True])[None, None, :, None]
     q, k = tensor(2, 1, 7, 3).exp(), tensor(2, 1, 7, 3, seed=2).exp().masked_fill(~taking, 0)
-    L, R = kernel_factors(q, k, taking)
+    L, R = zero_rows(thin_map(q, k), taking)
     assert_close(L @ R, kernel_map(q, k, taking.mT).masked_fill(~taking, 0))
-    L, R = kernel_factors(q, k)
-    assert_close(L @ R, kernel_map(q, k))
+    assert_close(zero_rows(kernel_map(q, k), taking), kernel_map(q, k).masked_fill(~taking, 0))
 
 
 def test_dropped_maps_are_divided_by_what_the_whole_ones_leave():
@@ -170,39 +183,45 @@ def test_dropped_maps_are_divided_by_what_the_whole_ones_leave():
     ones = mask[:, None].double()
     want = torch.einsum("zhij,zhkl,zhjlf->zhikf", C, B, v * ones[..., None])
     want = want / torch.einsum("zhij,zhkl,zhjl->zhik", A, B, ones)[..., None] * ones[..., None]
-    assert_close(apply_masked([C, B], v, mask, whole=[A, B]), want)
+    assert_close(masked(product, [C, B], v, mask, mask, (), [A, B]), want)
 
 
 def test_a_map_without_any_weight_gives_zero():
     A, B, v = tensor(1, 1, 3, 3).softmax(-1), tensor(1, 1, 4, 4, seed=2).softmax(-1), tensor(1, 1, 3, 4, 2, seed=3)
     A[..., 1, :] = 0
-    y = apply_masked([A, B], v, torch.ones(1, 3, 4, dtype=torch.bool))
+    mask, maps = torch.ones(1, 3, 4, dtype=torch.bool), [A, B]
+    y = masked(product, maps, v, mask, mask, (), maps)
     assert not y[:, :, 1].any() and y[:, :, [0, 2]].all()
 
 
 def test_presets_are_those_of_the_two_papers():
-    one, two = KroneckerAttention.hot1(DIM, HEADS, 2), KroneckerAttention.hot2(DIM, HEADS, 2, "sum")
-    assert (one.combine, one.pool, one.project, one.shared) == ("product", "sum", "before", True)
-    assert (two.combine, two.pool, two.project, two.shared) == ("sum", "sum", "before", False)
-    assert (one.qk_norm, one.qk_gain, two.qk_norm, two.qk_gain) == (False, 1.0, True, 1.0)
-    text = KroneckerAttention.hot2(DIM, HEADS, 2, qk_norm=False)     # the paper's text, where its code has a norm
-    assert (text.pool, text.project, text.shared, text.qk_gain) == ("sum", "after", False, 1.0)
-    assert KroneckerAttention.hot2(DIM, HEADS, 2, qk_norm=False, pool="mean").project == "before"
+    one, two, text = hot1(DIM, HEADS, 2), hot2(DIM, HEADS, 2, combine=mean), hot2_text(DIM, HEADS, 2)
+    def parts(layer):
+        return {p for p in (Pooled, LateBias, OwnMatrices) if isinstance(layer, p)}
+    assert (one.combine, one.power, parts(one)) == (product, 1, {Pooled})
+    assert (two.combine, parts(two)) == (mean, {OwnMatrices})
+    assert (text.combine, text.power, parts(text)) == (product, 1, {Pooled, LateBias, OwnMatrices})
+    assert [isinstance(f.norm_q, nn.LayerNorm) for f in (one, two, text)] == [False, True, False]
+    for layer in (one, two, text):                                   # and no gain
+        weights = [p for n, p in layer.named_parameters() if n.startswith("to_q") and p.ndim == 2]
+        assert all(w.abs().max() <= DIM ** -0.5 for w in weights)
+    assert hot1(DIM, HEADS, 2, power=0.0).power == 0
+    assert isinstance(hot1(DIM, HEADS, 2, norm=nn.LayerNorm).norm_q, nn.LayerNorm)
 
 
 def with_settings(sizes, seed=0, **options):
-    "A layer in float64 whose learned numbers are not those it starts with, and an input."
+    "A layer in float64 whose learned numbers are not those it starts with, as a slow loop reads it, and an input."
     torch.manual_seed(seed)
-    layer = KroneckerAttention(DIM, HEADS, len(sizes), **options).double()
+    make = partial(K, DIM, HEADS, len(sizes), **options)
+    layer = make().double()
     with torch.no_grad():
         for p in (p for p in layer.parameters() if p.ndim == 1):
             p.add_(0.5 * torch.randn_like(p))
-    return layer, 0.5 * torch.randn(*sizes, DIM, dtype=F64)
+    return SeenAs(layer, settings_of(make, len(sizes))), 0.5 * torch.randn(*sizes, DIM, dtype=F64)
 
 
-SETTINGS = [dict(temperature=True), dict(qk_gain=3.0), *(dict(qk_act=act) for act in ("relu", "gelu", "silu")),
-            dict(temperature=True, qk_gain=0.5, qk_act="gelu"), dict(qk_center=True),
-            dict(qk_center=True, qk_act="relu")]
+SETTINGS = [dict(temperature=True), dict(qk_gain=3.0), dict(temperature=True, qk_gain=0.5), dict(qk_center=True),
+            dict(qk_center=True, temperature=True)]
 
 
 @pytest.mark.parametrize("more", SETTINGS, ids=str)
@@ -211,93 +230,101 @@ SETTINGS = [dict(temperature=True), dict(qk_gain=3.0), *(dict(qk_act=act) for ac
 def test_settings_of_the_scores_are_those_of_the_slow_loop(more, pool, qk_norm):
     others = (dict(), dict(combine="sum", shared=False), dict(causal=(0,)), dict(kernel=lambda t: t.square() + 0.1))
     for other in others:
-        layer, x = with_settings((3, 2, 2), pool=pool, qk_norm=qk_norm, **more, **other)
+        told, x = with_settings((3, 2, 2), pool=pool, qk_norm=qk_norm, **more, **other)
         for mask in (torch.ones(3, 2, 2, dtype=torch.bool), random_mask(3, 2, 2)):
-            want = slow_kronecker(layer, x * mask[..., None], mask)
-            assert_close(layer.dense_map(x, mask), want, rtol=1e-9, atol=1e-12)
+            want = slow_kronecker(told, x * mask[..., None], mask)
+            assert_close(told.layer.dense_map(x, mask), want, rtol=1e-9, atol=1e-12)
 
 
-def test_a_nonlinearity_after_the_bias_was_added_to_the_pooled():
-    layer, x = with_settings((3, 4), pool="sum", project="after", qk_act="gelu", qk_norm=True)
-    want = slow_kronecker(layer, x, torch.ones(3, 4, dtype=torch.bool))
-    assert_close(layer.dense_map(x), want, rtol=1e-9, atol=1e-12)
-
-
-def test_a_nonlinearity_tells_poolings_apart_in_spite_of_the_norm():
-    mean, total = (with_settings((3, 4), pool=pool, qk_norm=True, qk_act="gelu") for pool in ("mean", "rsqrt"))
-    assert (mean[0].dense_map(mean[1]) - total[0].dense_map(mean[1])).abs().max() > 1e-3
-
-
-def test_parameters_are_made_only_where_a_setting_is_on():
-    plain = set(KroneckerAttention(DIM, HEADS, 3, qk_norm=False).state_dict())
-    norms = {f"norm_{name}.{what}" for name in "qk" for what in ("weight", "bias")}
-    assert set(KroneckerAttention(DIM, HEADS, 3).state_dict()) == plain | norms
+def test_parameters_are_made_only_where_a_part_has_some():
+    bare = partial(KroneckerAttention, DIM, HEADS, 3, norm=nn.Identity)
+    plain, normed = set(bare().state_dict()), set(KroneckerAttention(DIM, HEADS, 3).state_dict())
+    assert normed == plain | {f"norm_{name}.{what}" for name in "qk" for what in ("weight", "bias")}
     assert plain == {f"{name}.{what}" for name in ("to_q", "to_k", "to_v", "to_out") for what in ("weight", "bias")}
-    for more in (dict(qk_gain=2.0), dict(qk_act="gelu"), dict(qk_center=True)):
-        assert set(KroneckerAttention(DIM, HEADS, 3, qk_norm=False, **more).state_dict()) == plain
-    warm = KroneckerAttention(DIM, HEADS, 3, qk_norm=False, temperature=True)
+    for parts in ([Pooled], [Centred], [Pooled, LateBias, Centred]):
+        assert set(combined(*parts, KroneckerAttention)(DIM, HEADS, 3, norm=nn.Identity).state_dict()) == plain
+    warm = combined(Tempered, KroneckerAttention)(DIM, HEADS, 3, norm=nn.Identity)
     assert set(warm.state_dict()) - plain == {"logit_scale"} and warm.logit_scale.shape == (3,)
-    bare = KroneckerAttention(DIM, HEADS, 3, qk_norm=False)
-    assert warm.cost((2, 2, 2)).parameters == bare.cost((2, 2, 2)).parameters + 3
 
 
-@pytest.mark.parametrize("options", [{}, dict(shared=False), dict(qk_norm=True), dict(bias=False)], ids=str)
-def test_settings_that_are_off_change_no_bit_and_draw_no_number(options):
-    "The weights are those that linear layers of the same sequence get, and an added temperature starts with no effect."
+@pytest.mark.parametrize("options", [dict(norm=nn.Identity), {}, dict(bias=False)], ids=str)
+def test_a_layer_draws_what_its_linear_layers_draw_and_a_new_temperature_has_no_effect(options):
     torch.manual_seed(3)
-    options = {"qk_norm": False, "qk_gain": 1, **options}
-    layer, after = KroneckerAttention(DIM, HEADS, 2, **options), torch.rand(1)
+    layer, after = KroneckerAttention(DIM, HEADS, 2, gain=1, **options), torch.rand(1)
     torch.manual_seed(3)
-    drawn = [torch.nn.Linear(DIM, DIM, options.get("bias", True)).weight for _ in range(4)]
-    if "shared" in options:
-        drawn[:2] = [torch.nn.Linear(DIM, DIM).weight for _ in range(4)]
-    own = [p for name, p in layer.named_parameters() if p.ndim == 2]
-    order = drawn if "shared" not in options else [*drawn[:4], *drawn[4:]]
+    drawn = [nn.Linear(DIM, DIM, options.get("bias", True)).weight for _ in range(4)]
     assert torch.equal(torch.rand(1), after)
-    assert {w.sum().item() for w in own} == {w.sum().item() for w in order}
-    x, torch_state = torch.randn(2, 3, 4, DIM), layer.state_dict()
-    warm = KroneckerAttention(DIM, HEADS, 2, temperature=True, **options)
-    warm.load_state_dict({**torch_state, "logit_scale": torch.zeros(2)})
+    for f, w in zip((layer.to_q, layer.to_k, layer.to_v, layer.to_out), drawn, strict=True):
+        assert torch.equal(f.weight, w)
+    x = torch.randn(2, 3, 4, DIM)
+    warm = combined(Tempered, KroneckerAttention)(DIM, HEADS, 2, **options)
+    warm.load_state_dict({**layer.state_dict(), "logit_scale": torch.zeros(2)})
     assert torch.equal(warm(x), layer(x))
 
 
-def test_the_gain_multiplies_matrices_of_queries_and_keys_alone():
-    for shared in (True, False):
+@pytest.mark.parametrize("kind", [KroneckerAttention, Own])
+def test_the_gain_multiplies_matrices_of_queries_and_keys_alone(kind):
+    layers = []
+    for gain in (1, 4):
         torch.manual_seed(0)
-        one = KroneckerAttention(DIM, HEADS, 2, shared=shared, qk_gain=1)
+        layers.append(kind(DIM, HEADS, 2, gain=gain))
+    for (name, p), q in zip(layers[0].named_parameters(), layers[1].parameters(), strict=True):
+        assert torch.equal(q, 4 * p if name.startswith(("to_q", "to_k")) and p.ndim == 2 else p)
+
+
+def test_where_nothing_is_said_there_is_a_norm_and_a_gain():
+    "As the study of defaults decided; by name there is no gain without the norm."
+    torch.manual_seed(0)
+    layer = KroneckerAttention(DIM, HEADS, 2)
+    assert layer.combine is product and isinstance(layer.norm_k, nn.LayerNorm)
+    for other, factor in ((partial(KroneckerAttention, gain=1), 4), (partial(K, qk_norm=False), 4), (K, 1)):
         torch.manual_seed(0)
-        four = KroneckerAttention(DIM, HEADS, 2, shared=shared, qk_gain=4)
-        for (name, p), q in zip(one.named_parameters(), four.parameters(), strict=True):
-            assert torch.equal(q, 4 * p if name.startswith(("to_q", "to_k")) and p.ndim == 2 else p)
+        assert torch.equal(layer.to_q.weight, factor * other(DIM, HEADS, 2).to_q.weight)
 
 
-def test_where_nothing_is_said_there_is_a_norm_and_with_it_a_gain():
-    "As the study of defaults decided; without the norm there is no gain."
-    norm, bare = KroneckerAttention(DIM, HEADS, 2), KroneckerAttention(DIM, HEADS, 2, qk_norm=False)
-    assert (norm.pool, norm.qk_norm, norm.qk_gain, bare.qk_norm, bare.qk_gain) == ("mean", True, 4.0, False, 1.0)
-    assert KroneckerAttention(DIM, HEADS, 2, qk_norm=False, qk_gain=2).qk_gain == 2
-    torch.manual_seed(0)
-    norm = KroneckerAttention(DIM, HEADS, 2)
-    torch.manual_seed(0)
-    assert torch.equal(norm.to_q.weight, 4 * KroneckerAttention(DIM, HEADS, 2, qk_norm=False).to_q.weight)
-
-
-def test_an_unknown_keyword_is_told_with_the_name_of_the_layer():
+@pytest.mark.parametrize("kind", [KroneckerAttention, Own, combined(Pooled, KroneckerAttention)])
+def test_an_unknown_keyword_is_told_with_the_name_of_the_layer(kind):
     with pytest.raises(TypeError, match="^KroneckerAttention.__init__.. got an unexpected keyword argument 'dims'"):
-        KroneckerAttention(DIM, HEADS, 2, dims=3)
+        kind(DIM, HEADS, 2, dims=3)
 
 
 def test_a_norm_of_one_feature_is_refused():
-    with pytest.raises(ValueError, match="KroneckerAttention: a head has one feature, .* or qk_norm=False"):
+    with pytest.raises(ValueError, match="KroneckerAttention: a head has one feature.*fewer heads, or norm=nn"):
         KroneckerAttention(4, 4, 2)
-    KroneckerAttention(4, 4, 2, qk_norm=False)
+    with pytest.raises(ValueError, match="OwnMatricesKroneckerAttention: a head has one feature"):
+        hot2(4, 4, 2)
+    KroneckerAttention(4, 4, 2, norm=nn.Identity)
+    KroneckerAttention(4, 2, 2)
+
+
+@pytest.mark.parametrize("name, change", [
+    ("x is torch.float64, and the weights are torch.float32; write x.float", lambda x, m: (x.double(), None)),
+    ("x must be a floating tensor, but is torch.int64; write .*float", lambda x, m: (x.long(), None)),
+    ("mask must be bool.*key_padding_mask is the inverse: write ~key_padding_mask", lambda x, m: (x, m.float())),
+    ("mode 1 of x has size 4, so mask must be", lambda x, m: (x, m[:, :, :2])),
+    ("does not broadcast to the batch", lambda x, m: (x, m[:1].expand(3, -1, -1))),
+    ("with 2 modes and 8 features, but is .2, 3, 4, 7.", lambda x, m: (x[..., :7], None)),
+    ("with 2 modes and 8 features, but is .4, 8.", lambda x, m: (x[0, 0], None))])
+def test_what_does_not_fit_is_refused_at_the_door(name, change):
+    x, mask = torch.randn(2, 3, 4, DIM), torch.ones(2, 3, 4, dtype=torch.bool)
+    layer = KroneckerAttention(DIM, HEADS, 2)
+    for call in (layer, layer.maps, layer.dense_map):
+        with pytest.raises(ValueError, match=f"^KroneckerAttention: .*{name}"):
+            call(*change(x, mask))
+
+
+def test_float64_meets_float64_and_autocast():
+    x = torch.randn(2, 3, 4, DIM)
+    assert KroneckerAttention(DIM, HEADS, 2).double()(x.double()).dtype == F64
+    with torch.autocast("cpu", torch.bfloat16):
+        assert KroneckerAttention(DIM, HEADS, 2)(x).dtype == torch.bfloat16
 
 
 def test_centred_maps_do_not_see_what_all_positions_share_but_along_causal_modes():
     "Nor do maps along a mode see what all of its slices share, such as a step in another mode."
-    layer, x = with_settings((3, 4, 2), qk_center=True)
+    told, x = with_settings((3, 4, 2), qk_center=True)
     for more in (torch.randn(DIM, dtype=F64), torch.randn(4, 2, DIM, dtype=F64)):
-        assert_close(layer.maps(x + more)[0], layer.maps(x)[0], rtol=1e-9, atol=1e-12)
+        assert_close(told.maps(x + more)[0], told.maps(x)[0], rtol=1e-9, atol=1e-12)
     causal, _ = with_settings((3, 4, 2), qk_center=True, causal=(0,))
     far = causal.maps(x + 5 * torch.randn(DIM, dtype=F64))
     assert (far[0] - causal.maps(x)[0]).abs().max() > 0.01
@@ -305,60 +332,169 @@ def test_centred_maps_do_not_see_what_all_positions_share_but_along_causal_modes
 
 
 def test_one_slice_and_no_slice_have_no_mean_to_take_off():
-    layer, x = with_settings((1, 3), qk_center=True)
+    layer, x = combined(Centred, KroneckerAttention)(DIM, HEADS, 2).double(), tensor(1, 3, DIM)
     assert layer(x).isfinite().all() and torch.equal(layer.maps(x)[0], torch.ones(HEADS, 1, 1, dtype=F64))
     assert layer(x[:, :0]).shape == (1, 0, DIM)
     assert layer(x, torch.zeros(1, 3, dtype=torch.bool)).isfinite().all()
 
 
+def test_an_empty_slice_has_no_part_in_what_the_others_share():
+    layer, x = combined(Centred, KroneckerAttention)(DIM, HEADS, 2).double(), tensor(4, 3, DIM)
+    mask, full = torch.tensor([True, False, True, True])[:, None].expand(4, 3), [0, 2, 3]
+    assert_close(layer(x, mask)[full], layer(x[full]))
+    assert_close(layer.maps(x, mask)[0][:, full][..., full], layer.maps(x[full])[0])
+
+
+@pytest.mark.parametrize("kind", [KroneckerAttention, Own, Everything])
+@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (2, 3, 0)])
+def test_empty_batches_and_modes_pass(kind, shape):
+    layer, x = kind(DIM, HEADS, 2), torch.randn(*shape, DIM)
+    assert layer(x).shape == x.shape
+    assert layer(x, torch.ones(shape, dtype=torch.bool)).shape == x.shape
+
+
 def test_a_stream_takes_off_the_means_of_the_frames_so_far():
-    for masked in (False, True):
-        layer, x = with_settings((5, 3, 2), qk_center=True, causal=(0,))
-        mask, state, found = random_mask(5, 3, 2) if masked else None, None, []
+    from hot_nbdev.streams import step
+    for hidden in (False, True):
+        told, x = with_settings((5, 3, 2), qk_center=True, causal=(0,))
+        mask, state, found = random_mask(5, 3, 2) if hidden else None, None, []
         for t in range(5):
-            y, state = layer.step(x[t], state, None if mask is None else mask[t])
+            y, state = step(told.layer, x[t], state, None if mask is None else mask[t])
             found.append(y)
-        assert_close(torch.stack(found), layer(x, mask), rtol=1e-9, atol=1e-12)
+        assert_close(torch.stack(found), told.layer(x, mask), rtol=1e-9, atol=1e-12)
 
 
 def test_the_temperature_is_learned_and_does_not_decay():
     from hot_nbdev.training import decay_groups
-    layer = KroneckerAttention(DIM, HEADS, 2, temperature=True, pool="rsqrt")
+    layer = combined(Tempered, Pooled, KroneckerAttention)(DIM, HEADS, 2, power=0.5, norm=nn.Identity)
     layer(torch.randn(2, 3, 4, DIM)).square().sum().backward()
     assert layer.logit_scale.grad.abs().min() > 0
     assert any(p is layer.logit_scale for p in decay_groups(layer, 0.1)[1]["params"])
 
 
-@pytest.mark.parametrize("options, message", [
-    (dict(qk_act="tanh"), "qk_act is 'tanh'; choose one of"), (dict(qk_center=1), "qk_center"),
-    (dict(qk_gain=0), "qk_gain is 0, but must be a number above 0"),
-    (dict(qk_gain=float("nan")), "qk_gain is nan"), (dict(qk_gain=True), "qk_gain is True"),
-    (dict(qk_gain="2"), "qk_gain is '2'"), (dict(qk_gain=float("inf")), "qk_gain is inf")])
-def test_a_wrong_setting_of_the_scores_is_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        KroneckerAttention(DIM, HEADS, 2, **options)
-
-
-def test_new_settings_compile_and_export_and_train_in_half_precision():
-    options = dict(temperature=True, qk_gain=2.0, qk_act="gelu", qk_norm=True, qk_center=True, pool="rsqrt")
-    layer, x = KroneckerAttention(DIM, HEADS, 2, **options).eval(), torch.randn(3, 4, 5, DIM)
+def test_parts_compile_and_export_and_train_in_half_precision():
+    kind = combined(Tempered, Pooled, Centred, KroneckerAttention)
+    layer, x = kind(DIM, HEADS, 2, power=0.5, gain=2.0).eval(), torch.randn(3, 4, 5, DIM)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},)).module()
         assert_close(torch.compile(layer, backend="eager", fullgraph=True)(x), layer(x))
     assert_close(program(x[:2]), layer(x[:2]))
-    half = KroneckerAttention(DIM, HEADS, 2, **options, dtype=torch.bfloat16)
+    half = kind(DIM, HEADS, 2, power=0.5, gain=2.0, dtype=torch.bfloat16)
     assert half(x.bfloat16()).dtype == torch.bfloat16 and half(x.bfloat16()).isfinite().all()
-    assert "temperature=True, qk_gain=2.0, qk_act='gelu'" in repr(layer)
+
+
+def test_pairs_of_a_kernel_compile():
+    weigh = KernelMap(PositiveRandomFeatures(DIM // HEADS, 1))
+    layer, x = KroneckerAttention(DIM, HEADS, 2, weigh=weigh).eval(), torch.randn(2, 7, 8, DIM)
+    assert_close(torch.compile(layer, backend="eager", fullgraph=True)(x), layer(x))
 
 
 def test_the_code_released_with_the_second_paper_is_a_preset():
     "Project, sum, LayerNorm: the same up to its epsilon, which a large input hides."
     torch.manual_seed(0)
-    layer = KroneckerAttention.hot2(DIM, HEADS, 2).double()
-    assert (layer.pool, layer.project, layer.shared, layer.qk_norm) == ("sum", "before", False, True)
-    x = 100 * torch.randn(3, 4, DIM, dtype=F64)
-    for m, S in enumerate(layer.maps(x)):
-        q, k = (norm(f[m](x).sum(1 - m).unflatten(-1, (HEADS, -1))).transpose(0, 1)
+    layer = hot2(DIM, HEADS, 2).double()
+    exact = combined(Pooled, OwnMatrices, KroneckerAttention)(DIM, HEADS, 2).double()
+    exact.load_state_dict(layer.state_dict())
+    x = tensor(3, 4, DIM)
+    for m in range(2):
+        q, k = (norm(f[m](100 * x).sum(1 - m).unflatten(-1, (HEADS, -1))).transpose(0, 1)
                 for f, norm in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
-        assert_close(S, (q @ k.mT / (DIM // HEADS) ** 0.5).softmax(-1), rtol=0, atol=1e-6)
+        S = (q @ k.mT / (DIM // HEADS) ** 0.5).softmax(-1)
+        assert_close(layer.maps(100 * x)[m], S, rtol=0, atol=1e-6)
+        assert_close(exact.maps(100 * x)[m], S, rtol=0, atol=1e-12)
+
+
+def test_names_make_what_the_presets_make():
+    x = tensor(3, 4, DIM)
+    for make, name in ((hot1, Hot1), (hot2, Hot2), (hot2_text, partial(Hot2, qk_norm=False))):
+        layer, named = make(DIM, HEADS, 2).double(), name(DIM, HEADS, 2).double()
+        named.load_state_dict(layer.state_dict())
+        assert_close(named(x), layer(x))
+
+
+def test_with_a_mask_no_weight_leaves_the_window():
+    "The share that a mask takes is spread within the window as well."
+    torch.manual_seed(0)
+    layer, x, mask = K(DIM, HEADS, 2, by_mode={0: dict(window=1)}), torch.randn(5, 4, DIM), random_mask(5, 4)
+    at = torch.arange(5).repeat_interleave(4)
+    far = (at[:, None] - at).abs() > 1
+    assert not layer.dense_map(x, mask)[:, far].any() and layer.dense_map(x, mask)[:, ~far].any()
+
+
+# -- copies, and weights that are drawn again
+
+KINDS = {"plain": KroneckerAttention, "own matrices": Own, "everything": Everything,
+         "kernel": partial(KroneckerAttention, weigh=KernelMap(PositiveRandomFeatures(16, 8)), combine=mean)}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+@kinds
+def test_weights_drawn_again_are_distributed_as_those_of_a_new_layer(kind):
+    "From the meta device by to_empty and reset_parameters of all modules: gain, norms and temperature included."
+    dim, new = 64, KINDS[kind](64, 4, 2)
+    layer = copy.deepcopy(KINDS[kind])(dim, 4, 2).to("meta").to_empty(device="cpu")
+    with torch.no_grad():
+        for t in (*layer.parameters(), *layer.buffers()):
+            t.fill_(float("nan") if t.is_floating_point() else 0)
+        for module in layer.modules():
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+    for (name, p), q in zip(layer.state_dict().items(), new.state_dict().values(), strict=True):
+        if p.ndim == 2 and not name.startswith("weigh."):
+            assert_close(p.std(), q.std(), rtol=0.05, atol=0)
+            assert p.abs().max() <= (4 if name.startswith(("to_q", "to_k")) else 1) * dim ** -0.5
+        elif name.startswith("to_"):
+            assert 0.5 * dim ** -0.5 < p.abs().max() <= dim ** -0.5
+        else:
+            assert torch.equal(p, q), name                           # norms, temperature, directions from a seed
+
+
+@kinds
+def test_a_deep_copy_is_the_same_function_with_weights_of_its_own(kind):
+    layer, x = KINDS[kind](32, 2, 2), torch.randn(2, 3, 4, 32)
+    other = copy.deepcopy(layer)
+    assert type(other) is type(layer) and torch.equal(other(x), layer(x))
+    before = layer.to_q.weight.clone() if kind == "plain" else None
+    for module in other.modules():
+        if hasattr(module, "reset_parameters"):
+            module.reset_parameters()
+    assert not torch.equal(other(x), layer(x)) and (before is None or torch.equal(layer.to_q.weight, before))
+
+
+def test_layers_are_pickled_and_loaded_in_a_fresh_process(tmp_path):
+    x = torch.randn(2, 3, 4, 32)
+    layers = {name: make(32, 2, 2) for name, make in KINDS.items()}
+    layers |= {f.__name__: f(32, 2, 2) for f in (hot1, hot2, hot2_text)}
+    (tmp_path / "layers").write_bytes(pickle.dumps((x, [(layer, layer(x)) for layer in layers.values()])))
+    code = """if True:
+        import pickle, sys, torch
+        x, found = pickle.load(open(sys.argv[1], "rb"))
+        for layer, y in found:
+            assert torch.equal(layer(x), y)
+            again = pickle.loads(pickle.dumps(layer))
+            assert type(again) is type(layer) and torch.equal(again(x), y)
+        print(len(found))"""
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "layers")], capture_output=True, text=True)
+    assert run.stdout.strip() == str(len(layers)), run.stderr
+
+
+def test_one_class_for_the_same_parts():
+    assert combined(Pooled, KroneckerAttention) is combined(Pooled, KroneckerAttention)
+    assert issubclass(Everything, PooledMaps) and Everything.__name__.startswith("TemperedPooledCentredLateBias")
+
+
+def test_a_layer_with_its_own_maps_in_a_list_has_them_as_modules():
+    layer = KroneckerAttention(DIM, HEADS, 2, weigh=[softmax_map, KernelMap(torch.exp)])
+    x = torch.randn(2, 3, 4, DIM)
+    plain = KroneckerAttention(DIM, HEADS, 2)
+    plain.load_state_dict(layer.state_dict())
+    assert_close(layer.maps(x)[0], plain.maps(x)[0])
+    assert not torch.allclose(layer.maps(x)[1], plain.maps(x)[1], atol=1e-4)
+
+
+def test_values_are_those_of_the_definition_head_by_head():
+    layer, x = KroneckerAttention(DIM, HEADS, 2).double(), tensor(2, 3, 4, DIM)
+    S1, S2 = layer.maps(x)
+    y = torch.einsum("bhip,bhjr,bhprd->bhijd", S1, S2, split(layer.to_v(x), HEADS))
+    assert_close(layer(x), layer.to_out(y.movedim(1, -2).flatten(-2)))

@@ -3,29 +3,24 @@ from functools import partial
 
 import pytest
 import torch
-from layers import DIM, HEADS, stepped
+from layers import DIM, HEADS, Axial, Divided, Full, Hot1, Hot2, K, Multi, by_map, stepped
 from torch.testing import assert_close
 
-from hot_nbdev.attention import FullAttention
-from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention
-from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
-from hot_nbdev.kronecker_attention import KroneckerAttention as K
-from hot_nbdev.mode_scores import scored_map
+from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures, elu_features, relu_features
 
 prf = partial(PositiveRandomFeatures, DIM // HEADS, 6)
-KERNELS = {"softmax": None, "elu": ElementwiseFeatures("elu"), "relu": ElementwiseFeatures("relu"), "prf": prf(),
-           "smreg": prf(regularized=True), "as they are": prf(stabilize=False)}
+KERNELS = {"softmax": None, "elu": elu_features, "relu": relu_features, "prf": prf(), "smreg": prf(regularized=True)}
 NEAR = {0: dict(window=2, bias="alibi"), 1: dict(bias="learned", reach=2), 2: dict(window=1, dilation=2)}
 LAYERS = {
     "product": K, "product bare": partial(K, qk_norm=False), "sum": partial(K, combine="sum"),
-    "sum bare": partial(K, combine="sum", qk_norm=False), "hot1": K.hot1, "hot1 normed": partial(K.hot1, qk_norm=True),
-    "hot2": K.hot2, "hot2 text": partial(K.hot2, qk_norm=False), "hot2 sum": partial(K.hot2, combine="sum"),
-    "centred": partial(K, qk_norm=False, qk_center=True, temperature=True, pool="rsqrt", qk_act="silu"),
+    "sum bare": partial(K, combine="sum", qk_norm=False), "hot1": Hot1, "hot1 normed": partial(Hot1, qk_norm=True),
+    "hot2": Hot2, "hot2 text": partial(Hot2, qk_norm=False), "hot2 sum": partial(Hot2, combine="sum"),
+    "centred": partial(K, qk_norm=False, qk_center=True, temperature=True, pool="rsqrt"),
     "near": partial(K, qk_norm=False, by_mode=NEAR), "near sum": partial(K, combine="sum", by_mode=NEAR),
-    "full": FullAttention, "full normed": partial(FullAttention, qk_norm=True), "axial": AxialAttention,
-    "axial groups": partial(AxialAttention, groups=[(0, 2), 1]), "near axial": partial(AxialAttention, by_mode=NEAR),
-    "divided": DividedAttention, "near divided": partial(DividedAttention, by_mode={0: dict(window=1)}),
-    "multiscale": partial(MultiscaleAttention, stride=(1, 1, 2), query_stride=(1, 1, 3))}
+    "full": Full, "full normed": partial(Full, qk_norm=True), "axial": Axial,
+    "axial groups": partial(Axial, groups=[(0, 2), 1]), "near axial": partial(Axial, by_mode=NEAR),
+    "divided": Divided, "near divided": partial(Divided, by_mode={0: dict(window=1)}),
+    "multiscale": partial(Multi, stride=(1, 1, 2), query_stride=(1, 1, 3))}
 every = pytest.mark.parametrize("kernel", KERNELS), pytest.mark.parametrize("name", LAYERS)
 
 
@@ -92,8 +87,9 @@ def test_the_chunks_of_a_stream_are_the_whole(name, kernel, loud):
 def test_maps_that_are_formed_are_those_that_are_applied(name, kernel):
     layer = make(name, kernel, (0,), torch.float64)
     x, masks = inputs(20, torch.float64)
-    for mask in masks:
-        assert_close(layer(x, mask, return_maps=True)[0], layer(x, mask), rtol=1e-6, atol=1e-5)
+    for own in getattr(layer, "stages", [layer]):
+        for mask in masks:
+            assert_close(by_map(own, x, mask), own(x, mask), rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("regularized", [False, True])
@@ -106,7 +102,7 @@ def test_a_scale_for_each_query_leaves_the_map_as_it_is(regularized):
     a, b = (kernel.logarithms(t * (DIM // HEADS) ** -0.25) for t in (q, k))
     logs = (a.unsqueeze(-2) + b.unsqueeze(-3)).logsumexp(-1) + factor.log()
     want = logs.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0.0)
-    assert_close(scored_map(q, k, seen, factor.log(), kernel), want)
+    assert_close(KernelMap(kernel)(q, k, seen, lambda scores: scores + factor.log()), want)
 
 
 def test_gradients_of_a_scale_for_each_query():

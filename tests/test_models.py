@@ -463,9 +463,9 @@ DAMAGE = {
                "options has 100000 entries"),
     "no groups": (lambda s: {**s, "attention": "axial", "attention_options": {"groups": 5}}, "groups is 5, but must"),
     "features": (lambda s: {**s, "kernel": "prf", "kernel_features": 10 ** 9}, "kernel_features is 1000000000"),
-    "mode": (lambda s: {**s, "attention_options": {"by_mode": {"7": {}}}}, "by_mode has '7', which is none of the 2"),
+    "mode": (lambda s: {**s, "attention_options": {"by_mode": {"7": {}}}}, "by_mode has mode 7, but of the 2 modes"),
     "of a mode": (lambda s: {**s, "attention_options": {"by_mode": {"0": {"bias": "learned"}}}},
-                  "reach is None with bias='learned'"),
+                  "reach is None, but must be"),
 }
 
 

@@ -1,15 +1,18 @@
-"""How the maps of Kronecker attention are multiplied: layouts, copies and bytes, counted and never timed."""
+"""How the maps of Kronecker attention are multiplied: plans, layouts, copies and bytes, counted and never timed."""
+import itertools
+from functools import partial
 from math import prod
 
 import pytest
 import torch
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.cost import peak_memory
+from hot_nbdev.cost import count
+from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures
 from hot_nbdev.kronecker import kron_apply
-from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.mode_maps import apply_maps
+from hot_nbdev.kronecker_attention import KroneckerAttention, mean, product, steps_of
 
 HEADS = 8
 SHAPES = [  # batch, sizes, dim: those of bench/attention.py
@@ -77,10 +80,9 @@ def test_large_copies_of_a_pass(sizes):
 def test_a_forward_pass_holds_no_more_than_two_projections(batch, sizes, dim):
     layer, x = KroneckerAttention(dim, HEADS, len(sizes)).to("meta"), torch.empty(batch, *sizes, dim, device="meta")
     with torch.no_grad():
-        found = peak_memory(layer, x)
+        found = count(layer, x)
     maps = batch * HEADS * sum(n * n for n in sizes)
     assert found.peak == 4 * (2 * x.numel() + maps)
-    assert layer.cost(sizes).peak * batch == found.peak
 
 
 @pytest.mark.parametrize("sizes", [(1,), (5,), (1, 1), (3, 1, 4), (2, 3, 4, 5)])
@@ -93,18 +95,20 @@ def test_both_ways_give_the_same(batch, sizes, width):
     v = torch.randn(batch, *sizes, 2, width, dtype=torch.float64).movedim(-2, 1)        # as heads are cut
     kept = v.clone()
     with torch.no_grad():
-        free = apply_maps(maps, v)
-    assert_close(free, apply_maps(maps, v), rtol=0, atol=1e-12)
+        free = product(maps, v)
+    assert_close(free, product(maps, v), rtol=0, atol=1e-12)
     assert_close(free, kron_apply(maps, v) if v.numel() else kept, rtol=0, atol=1e-12)
     assert torch.equal(v, kept) and free.shape == v.shape
+    total = mean(maps, v)
+    assert torch.equal(v, kept) and total.shape == v.shape
 
 
 def test_values_with_zero_strides_and_half_precision():
     units = torch.eye(6, dtype=torch.float64).reshape(1, 1, 2, 3, 6).expand(2, 4, 2, 3, 6)
     maps = [torch.rand(2, 4, n, n, dtype=torch.float64) for n in (2, 3)]
     with torch.no_grad():
-        assert_close(apply_maps(maps, units), kron_apply(maps, units))
-        half = apply_maps(maps, units.to(torch.bfloat16))
+        assert_close(product(maps, units), kron_apply(maps, units))
+        half = product(maps, units.to(torch.bfloat16))
     assert half.dtype == torch.bfloat16
 
 
@@ -114,3 +118,75 @@ def test_the_counter_sees_a_transposed_map():
         S @ v
         v.clone()
     assert is_transposed(found.products[0][0]) and not is_transposed(found.products[0][1]) and found.copies == [48]
+
+
+def multiply_adds(f, *args):
+    with FlopCounterMode(display=False) as counter:
+        f(*args)
+    return counter.get_total_flops() // 2
+
+
+def pairs(sizes, features, **options):
+    "Thin factors of a map for each mode, for one head."
+    return [(torch.empty(1, 1, n, features, **options), torch.empty(1, 1, features, n, **options)) for n in sizes]
+
+
+def test_the_layer_takes_the_cheap_plan_of_a_kernel():
+    "32 × 32 × 32, 8 heads of 16, 18 features: one pair alone is dearer than its map, but not beside others."
+    sizes, dim, features = (32, 32, 32), 128, 18
+    weigh = KernelMap(PositiveRandomFeatures(dim // HEADS, features))
+    layer = KroneckerAttention(dim, HEADS, 3, weigh=weigh).to("meta")
+    x = torch.empty(1, *sizes, dim, device="meta")
+    with torch.no_grad():
+        whole = multiply_adds(layer, x)
+    rest = 2 * x.numel() * dim + 2 * dim * dim * sum(sizes)          # projections
+    formed = HEADS * 3 * 32 * features * 32 + x.numel() * sum(sizes)        # all maps formed: 403 million
+    assert whole - rest < 0.72 * formed < 300e6
+
+
+@pytest.mark.parametrize("sizes", [(9,), (9, 4), (3, 8, 5), (6, 6, 6)])
+@pytest.mark.parametrize("features", [1, 2, 3, 5, 9])
+def test_no_other_plan_is_cheaper(sizes, features):
+    "All sequences of all choices, counted: each pair as it is, R before L, or as a matrix."
+    k, v = len(sizes), torch.empty(1, 1, *sizes, 4)
+    maps, costs = pairs(sizes, features), []
+    for formed in itertools.product((True, False), repeat=k):
+        steps = [[(m, "S")] if whole else [(m, "R"), (m, "L")] for m, whole in enumerate(formed)]
+        for order in set(itertools.permutations([m for part in steps for m, _ in part])):
+            left, cost, entries = [list(part) for part in steps], 0, v.numel()
+            for m in order:
+                _, which = left[m].pop(0)
+                rows, columns = {"S": (sizes[m], sizes[m]), "R": (features, sizes[m]), "L": (sizes[m], features)}[which]
+                cost += entries * rows + (sizes[m] * features * sizes[m] if which == "S" else 0)
+                entries = entries // columns * rows
+            costs.append(cost)
+    assert multiply_adds(product, maps, v) <= min(costs)
+
+
+@pytest.mark.parametrize("combine", [product, mean])
+def test_a_plan_names_each_mode_and_gives_what_the_maps_give(combine):
+    torch.manual_seed(0)
+    maps = [(torch.rand(2, 3, n, 2).double(), torch.rand(2, 3, 2, n).double()) for n in (5, 4, 7)]
+    v = torch.randn(2, 3, 5, 4, 7, 6).double()
+    assert_close(combine(maps, v), combine([L @ R for L, R in maps], v))
+    assert {m for m, _ in steps_of(maps, (0, 1, 2), 840)} == {0, 1, 2}
+    assert {m for m, _ in steps_of(maps, (1,), 840)} == {1}
+
+
+def test_maps_of_queries_on_another_grid_are_planned():
+    torch.manual_seed(0)
+    maps = [torch.rand(2, 3, n, m).double() for n, m in ((5, 2), (1, 6), (4, 4))]
+    v = torch.randn(2, 3, 2, 6, 4, 3).double()
+    want = torch.einsum("bhai,bhcj,bhel,bhijlf->bhacef", *maps, v)
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            assert_close(product(maps, v), want)
+    smallest = multiply_adds(partial(product, maps), v)
+    assert smallest == min(sum(multiply_adds_of(order)) for order in itertools.permutations(range(3)))
+
+
+def multiply_adds_of(order, shapes=((5, 2), (1, 6), (4, 4)), entries=2 * 3 * 2 * 6 * 4 * 3):
+    "Of each step, in this order of the modes."
+    for m in order:
+        yield entries * shapes[m][0]
+        entries = entries // shapes[m][1] * shapes[m][0]

@@ -1,7 +1,6 @@
 """Pooling against sums that are written out position by position."""
 import itertools
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +8,7 @@ from layers import tensor
 from often import examples
 from torch.testing import assert_close
 
-from hot_nbdev.pooling import pooling_additions, pooling_factors, slice_means, slice_sums
+from hot_nbdev.kronecker_attention import marginals, pool, prefix_sums
 
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
@@ -21,7 +20,7 @@ def test_means_and_counts_are_those_of_the_definition(sizes, data):
     k = len(sizes)
     causal = tuple(m for m in range(k) if data.draw(st.booleans()))
     x, mask = tensor(2, *sizes, 3), torch.rand(2, *sizes, generator=torch.Generator().manual_seed(k)) < 0.6
-    means, counts = slice_means(x.masked_fill(~mask[..., None], 0), mask, causal)
+    means, counts = pool(x.masked_fill(~mask[..., None], 0), mask, causal)
     for m in range(k):
         others = [c for c in causal if c != m]
         for b, *at, p in itertools.product(*map(range, means[m].shape[:-1])):
@@ -32,31 +31,25 @@ def test_means_and_counts_are_those_of_the_definition(sizes, data):
             assert_close(means[m][(b, *at, p)], want)
 
 
+@given(sizes, st.booleans())
+@examples(40)
+def test_marginals_are_sums_or_means_over_all_axes_but_one(sizes, means):
+    x, reduce = tensor(*sizes, 2), torch.mean if means else torch.sum
+    axes = tuple(range(len(sizes)))
+    for a, found in zip(axes, marginals(x, axes, reduce), strict=True):
+        rest = tuple(b for b in axes if b != a)
+        assert_close(found, reduce(x, rest, keepdim=True) if rest else x)
+
+
 def test_half_precision_is_summed_in_float32():
     x = torch.full((1, 2, 50, 50, 1), 100.0, dtype=torch.float16)
-    assert slice_sums(x)[0].max() == 250_000 and slice_means(x)[0][0].dtype == torch.float16
-
-
-def test_factors_are_powers_of_the_count_and_one_for_nothing():
-    assert pooling_factors([9, 4], "sum") == [9, 4] and pooling_factors([9, 4], "rsqrt") == [3, 2]
-    assert pooling_factors([9, 4], "mean") == [1, 1]
-    assert pooling_factors([torch.tensor([0.0, 4.0])], "rsqrt")[0].tolist() == [1, 2]
-    with pytest.raises(ValueError, match="pool is 'max'"):
-        pooling_factors([1], "max")
-
-
-@given(sizes, st.data())
-@examples(40)
-def test_additions_are_those_that_a_recorder_sees(sizes, data):
-    from hot_nbdev.cost import count
-    causal = tuple(m for m in range(len(sizes)) if data.draw(st.booleans()))
-    work = count(lambda x: slice_sums(x, causal), torch.zeros(1, *sizes, 3))
-    assert work.additions == 3 * pooling_additions(sizes, causal)
+    assert prefix_sums(x, ())[0].max() == 250_000 and pool(x)[0][0].dtype == torch.float16
+    assert pool(x)[0][0].max() == 100 and pool(x, causal=(0,))[0][0].max() == 100
 
 
 def test_counts_without_a_mask_are_those_of_the_sizes():
     x = tensor(2, 3, 4, 5, 2)
-    means, counts = slice_means(x)
+    means, counts = pool(x)
     assert counts == [20, 15, 12]
     for m, axes in enumerate([(2, 3), (1, 3), (1, 2)]):
         assert_close(means[m], x.mean(axes))
@@ -65,4 +58,19 @@ def test_counts_without_a_mask_are_those_of_the_sizes():
 def test_sums_are_float32_at_least():
     "Also with one mode, where nothing is summed, and in a causal mode."
     for sizes, causal in [((3,), ()), ((3, 4), ()), ((3, 4), (0,)), ((3,), (0,))]:
-        assert all(s.dtype == torch.float32 for s in slice_sums(torch.ones(1, *sizes, 2, dtype=torch.float16), causal))
+        assert all(s.dtype == torch.float32 for s in prefix_sums(torch.ones(1, *sizes, 2, dtype=torch.float16), causal))
+
+
+def test_three_modes_are_pooled_with_two_readings_in_place_of_three():
+    from hot_nbdev.cost import count
+    x = torch.zeros(1, 28, 28, 28, 3)
+    plain = count(lambda t: [t.sum(axes) for axes in ((2, 3), (1, 3), (1, 2))], x)
+    assert count(pool, x).additions < 2.1 * x.numel() < 0.8 * plain.additions
+
+
+def test_empty_slices_and_empty_batches_are_pooled():
+    x, mask = tensor(2, 3, 4, 5), torch.zeros(2, 3, 4, dtype=torch.bool)
+    means, counts = pool(x * 0, mask)
+    assert not means[0].any() and not counts[0].any()
+    assert [t.shape for t in pool(x[:0])[0]] == [(0, 3, 5), (0, 4, 5)]
+    assert [t.shape for t in pool(x[:, :, :0])[0]] == [(2, 3, 5), (2, 0, 5)]

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
+from hot_nbdev.names import ATTENTIONS
 from hot_nbdev.parts import loader_batches
 from hot_nbdev.patches import patch_mask
 from hot_nbdev.ragged import (
@@ -32,7 +33,6 @@ from hot_nbdev.ragged import (
 from hot_nbdev.runs import fingerprint
 from hot_nbdev.tasks import Classification
 from hot_nbdev.training import TrainConfig, fit
-from hot_nbdev.transformer import ATTENTIONS
 
 attentions = each(ATTENTION)
 

@@ -9,6 +9,7 @@ from layers import tensor
 from torch import distributed
 from torch.multiprocessing import start_processes
 
+from hot_nbdev.cost import cost
 from hot_nbdev.kernels import ElementwiseFeatures
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.pooling import slice_means
@@ -110,7 +111,7 @@ def test_more_processes_send_less_each_and_wait_no_longer():
     for p, plan in plans.items():
         assert plan.traffic.values == 2 * (p - 1) / p * 64 ** 3 * 32 / p * 4
     one = sharding_plan(layer, (64, 64, 64), {0: 1})
-    assert one.traffic.bytes == 0 and one.multiply_adds == layer.cost((64, 64, 64)).multiply_adds
+    assert one.traffic.bytes == 0 and one.multiply_adds == cost(layer, (64, 64, 64)).multiply_adds
 
 
 def test_a_thin_kernel_sends_its_features_where_those_are_fewer():

@@ -545,9 +545,9 @@ def test_search_finds_a_word_of_the_text(browser, served, site):
 FIRST = {  # what readers look for, and where it is: the beginning of the address of the first result
     "row-stochastic": "stochastic", "row-stochastic matrices": "stochastic", "stable rank": "stochastic#sec-stable",
     "Kronecker product": "kronecker", "kron_apply": "kronecker#", "nearest Kronecker product": "factorization",
-    "KroneckerAttention": "kronecker_attention_library#kroneckerattention", "theorem 6.1": "stochastic#thm-",
-    "FullAttention": "attention_library#fullattention", "softmax_map": "attention_library#softmax-map",
-    "attend": "attention_library#attend", "NdLinear": "ndlinear", "mode_dot": "tensor#mode-dot",
+    "KroneckerAttention": "kronecker_attention#kroneckerattention", "theorem 6.1": "stochastic#thm-",
+    "FullAttention": "attention#fullattention", "softmax_map": "attention#softmax-map",
+    "attend": "attention#attend", "NdLinear": "ndlinear", "mode_dot": "tensor#mode-dot",
     "mode product": "tensor", "unfold": "tensor", "vec": "tensor", "universality": "universality",
     "CP decomposition": "factorization", "Tucker": "factorization", "rotary": "positions", "positions": "positions",
     "cost": "cost", "forecasting": "forecasting", "hot_forecast": "commands#hot-forecast", "LoRA": "adapters",

@@ -8,19 +8,20 @@ from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention
-from hot_nbdev.transformer import (
+from hot_nbdev.kernels import KernelMap
+from hot_nbdev.maps import model_maps
+from hot_nbdev.names import (
     ATTENTIONS,
     FEED_FORWARDS,
+    JOINT,
     KERNELS,
-    Block,
-    FeedForward,
     attends_jointly,
     attention_options,
+    found,
     make_attention,
     make_kernel,
-    register_attention,
-    register_feed_forward,
 )
+from hot_nbdev.transformer import Block, FeedForward
 
 named = pytest.mark.parametrize("name", list(ATTENTIONS))
 
@@ -57,49 +58,33 @@ def test_joint_maps_share_their_features():
     assert attends_jointly("axial", 3, ((0, 2), 1)) and not attends_jointly("divided", 3, (0, 1, (2,)))
 
 
-def test_an_attention_of_ones_own_by_name():
+def test_an_attention_of_ones_own_by_name(monkeypatch):
     class Mine(nn.Module):
         def __init__(self, dim, heads, order, *, twice=False):
             super().__init__()
             self.dim, self.twice = dim, twice
-    register_attention("mine", Mine, joint=True)
-    try:
-        assert make_attention("mine", 8, 2, 3, twice=True).twice
-        assert attention_options("mine") == ("twice",) and attends_jointly("mine", 1)
-        with pytest.raises(ValueError, match="attention 'mine' is taken by .*Mine; choose another name"):
-            register_attention("mine", FullAttention)
-        with pytest.raises(ValueError, match="'full' is taken by hot_nbdev.attention:FullAttention"):
-            register_attention("full", Mine)
-    finally:
-        del ATTENTIONS["mine"]
+    monkeypatch.setitem(ATTENTIONS, "mine", Mine)
+    monkeypatch.setitem(JOINT, "mine", 1)
+    assert make_attention("mine", 8, 2, 3, twice=True).twice
+    assert attention_options("mine") == ("twice",) and attends_jointly("mine", 1)
 
 
 def test_the_ndlinear_network_is_known_without_importing_its_module():
-    code = ("import sys\nfrom hot_nbdev.transformer import FEED_FORWARDS\n"
+    code = ("import sys\nfrom hot_nbdev.names import FEED_FORWARDS, found\n"
             "print('ndlinear' in FEED_FORWARDS, 'hot_nbdev.replacing' in sys.modules)\n"
-            "print(type(FEED_FORWARDS['ndlinear'](16)).__name__, 'hot_nbdev.replacing' in sys.modules)")
+            "print(type(found(FEED_FORWARDS, 'ndlinear')(16)).__name__, 'hot_nbdev.replacing' in sys.modules)")
     assert run(code) == ["True", "False", "NdFeedForward", "True"]
-    assert FEED_FORWARDS["ndlinear"](16, 36)(torch.zeros(2, 16)).shape == (2, 16)
+    assert found(FEED_FORWARDS, "ndlinear")(16, 36)(torch.zeros(2, 16)).shape == (2, 16)
 
 
 @pytest.mark.parametrize("name", list(FEED_FORWARDS))
 def test_every_network_in_a_block(name):
     torch.manual_seed(0)
-    ff = FEED_FORWARDS[name](16, 25, dropout=0.0, bias=None)
+    ff = found(FEED_FORWARDS, name)(16, 25, dropout=0.0, bias=None)
     block, x = Block(FullAttention(16, 2, 2), ff), torch.randn(2, 3, 4, 16)
-    y, maps = block(x, return_maps=True)
-    assert_close(block(x), y, rtol=1e-4, atol=1e-5)
-    assert (block.norm2 is None) == (name == "none") and len(maps) == 1
-
-
-def test_a_network_of_ones_own_by_name():
-    register_feed_forward("one", lambda dim, hidden=None, **new: nn.Linear(dim, dim))
-    try:
-        assert FEED_FORWARDS["one"](4)(torch.zeros(3, 4)).shape == (3, 4)
-    finally:
-        del FEED_FORWARDS["one"]
-    with pytest.raises(ValueError, match="feed-forward network 'gelu' is taken"):
-        register_feed_forward("gelu", lambda dim, **options: nn.Linear(dim, dim))
+    y = x + block.attention(block.norm1(x))
+    assert_close(block(x), y if ff is None else y + ff(block.norm2(y)), rtol=1e-4, atol=1e-5)
+    assert (block.norm2 is None) == (name == "none") and [len(own) for own in model_maps(block, x)] == [1]
 
 
 def test_wrong_names_are_listed_with_those_that_exist():
@@ -116,6 +101,6 @@ def test_wrong_names_are_listed_with_those_that_exist():
 @pytest.mark.parametrize("name", KERNELS)
 def test_feature_functions_by_name(name):
     kernel = make_kernel(name, 8, device="cpu", dtype=torch.float64)
-    layer = FullAttention(16, 2, 1, kernel=kernel, dtype=torch.float64)
+    layer = FullAttention(16, 2, 1, weigh=KernelMap(kernel), dtype=torch.float64)
     assert layer(torch.randn(3, 5, 16, dtype=torch.float64)).isfinite().all()
     assert make_kernel(None, 8) is None
