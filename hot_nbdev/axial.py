@@ -108,9 +108,8 @@ class AxialAttention(Attention):
         self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(2))
 
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
-        v, total = values(), 0
-        for a, group in enumerate(self.groups):
-            total = total + out_of_batch(self.along(a, into_batch(v, group), x, mask, c, taking), group, x.shape[:-1])
+        v = values()
+        total = sum(out_of_batch(self.along(a, into_batch(v, g), x, mask, c, taking), g, x.shape[:-1]) for a, g in enumerate(self.groups))
         return total / groups_seen(self, x, mask, c, taking)
 
     def along(self, a: int, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:

@@ -85,7 +85,7 @@ class AxialTokenAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:     # (*batch, n1, …, nk, dim); bool
         shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)
         v = split(self.to_v(x).flatten(1, -2), self.heads)
-        told = self.to_out(merge(self.looks(x, mask).to(v.dtype) @ v)).view(len(x), *[1] * self.order, self.dim)
+        told = self.to_out(merge(self.looks(x, mask).to(v.dtype) @ v)).view(x.shape[0], *[1] * self.order, self.dim)
         return (self.axial(x, mask) + (told if mask is None else told * mask[..., None])).reshape(shape)
 
     def maps(self, x: Tensor, mask: Tensor | None = None) -> list:

@@ -606,15 +606,15 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
             ClassifierConfig(**wrong)
 
 
-def dynamic(model, x, mask, path=None):
-    "The model exported for any batch, as a program or as a file of ONNX."
+def dynamic(model, x, mask, onnx=False):
+    "The model exported for any batch, as a program of PyTorch or of ONNX."
     batch = torch.export.Dim("batch", min=2, max=64)
-    shapes = ({0: batch}, {0: batch})
+    more = dict(dynamic_shapes=({0: batch}, {0: batch}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if path is None:
-            return torch.export.export(model, (x, mask), dynamic_shapes=shapes).module()
-        torch.onnx.export(model, (x, mask), path, dynamic_shapes=shapes, dynamo=True, verbose=False)
+        if onnx:
+            return torch.onnx.export(model, (x, mask), dynamo=True, verbose=False, optimize=False, **more).model_proto
+        return torch.export.export(model, (x, mask), **more).module()
 
 
 def larger(x, mask, n=5):
@@ -636,16 +636,15 @@ def test_every_model_exports_with_any_batch(kind):
     assert_close(program(*given), model(*given), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["product", "axial", "divided", "multiscale", "temporal", "spatial", "axial-token"])
-def test_attentions_run_in_onnx_with_any_batch(name, tmp_path):
-    pytest.importorskip("onnxscript"), pytest.importorskip("onnx")
-    runtime = pytest.importorskip("onnxruntime")
+@pytest.mark.parametrize("name", ["axial", "divided", "temporal", "spatial", "axial-token"])
+def test_attentions_along_modes_run_in_onnx_with_any_batch(name):
+    pytest.importorskip("onnxscript", reason="needs onnxscript")
+    runtime = pytest.importorskip("onnx.reference", reason="needs onnx")
     model, x = make("segmenter", attention=name, depth=1)
-    dynamic(model, x, some(x, "segmenter"), tmp_path / "model.onnx")
-    session = runtime.InferenceSession(tmp_path / "model.onnx")
+    program = runtime.ReferenceEvaluator(dynamic(model, x, some(x, "segmenter"), onnx=True))
     given = larger(x, some(x, "segmenter"))
-    found_, = session.run(None, {i.name: t.numpy() for i, t in zip(session.get_inputs(), given, strict=True)})
-    assert_close(torch.from_numpy(found_), model(*given).detach(), rtol=1e-3, atol=1e-4)
+    y, = program.run(None, {name: t.numpy() for name, t in zip(program.input_names, given, strict=True)})
+    assert_close(torch.from_numpy(y), model(*given).detach(), rtol=1e-3, atol=1e-4)
 
 
 def test_a_stem_of_ones_own_in_a_saved_model(tmp_path):
