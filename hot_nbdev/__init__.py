@@ -29,8 +29,8 @@ _HOMES = {
     "model_config": "ModelConfig HOTConfig ClassifierConfig ForecasterConfig SegmenterConfig",
     "models": "Model HOTEncoder HOTClassifier HOTForecaster HOTSegmenter make_model load_model",
     # one frame at a time
-    "streams": "step steps StreamState select_streams restart_streams save_state load_state",
-    "streaming": "stream_steps",
+    "streams": "step steps StreamState select_streams restart_streams",
+    "streaming": "save_state load_state",
     # dense layers over tensors
     "ndlinear": "NdLinear",
     "replacing": "replace_linear",

@@ -126,7 +126,7 @@ def units(
     "For each position a unit vector, as values."
     sizes = c.shape[1:-1]
     one = torch.eye(prod(sizes), dtype=wide(c[:0]).dtype, device=c.device).view(1, 1, *sizes, -1)
-    return one.expand(len(c), heads, *one.shape[2:])
+    return one.expand(c.shape[0], heads, *one.shape[2:])
 
 # %% ../nbs/05_attention.ipynb #474d7f64
 class Attention(nn.Module):

@@ -60,39 +60,13 @@ def arithmetic(
         exponentials = args[0].shape[:-1].numel() * args[1].shape[-2]       # one for each query and key
     return products, additions, exponentials
 
-# %% ../nbs/12_cost.ipynb #284f53bb
-# operations that launch nothing on a device: views, and questions
-FREE = set("view _unsafe_view t transpose permute expand unsqueeze squeeze slice select split split_with_sizes unbind detach alias reshape "
-           "as_strided unfold narrow empty new_empty empty_like lift_fresh".split())
-
-# %% ../nbs/12_cost.ipynb #2ffc3d72
-class _Recorder(TorchDispatchMode):
-    "Sees each operation, and when storages come and go."
+# %% ../nbs/12_cost.ipynb #12a00018
+class _Alive:
+    "Bytes of the storages that are alive, now and at the worst moment; entries of the largest tensor."
     def __init__(self):
-        super().__init__()
-        self.sums, self.known = (0, 0, 0), {}
-        self.kernels = self.live = self.peak = self.moved = self.largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
-        with self:                              # in inference mode some operations arrive before they are taken apart
-            out = func.decompose(*args, **kwargs)
-        if out is not NotImplemented:
-            return out
-        given, out = tree_leaves((args, kwargs)), func(*args, **kwargs)
-        given = [t for t in given if isinstance(t, Tensor)]
-        there = {t.untyped_storage()._cdata for t in given}
-        made = [t for t in tree_leaves(out) if isinstance(t, Tensor) and t.untyped_storage()._cdata not in there]
-        self.sums = tuple(a + b for a, b in zip(self.sums, arithmetic(func.overloadpacket, args, kwargs, out)))
-        self.kernels += func.overloadpacket.__name__ not in FREE
-        for t in made:
-            self.enter(t)
-        if made or func._schema.is_mutable:
-            self.moved += sum(t.numel() * t.element_size() for t in (*given, *made))
-        return out
+        self.known, self.live, self.peak, self.largest = {}, 0, 0, 0
 
     def enter(self, t: Tensor) -> None:
-        "Note a tensor's storage, until it is gone."
         storage = t.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
         if key not in self.known:
@@ -104,6 +78,35 @@ class _Recorder(TorchDispatchMode):
         del self.known[key]
         self.live -= size
 
+# %% ../nbs/12_cost.ipynb #284f53bb
+# operations that launch nothing on a device: views, and questions
+FREE = set("view _unsafe_view t transpose permute expand unsqueeze squeeze slice select split split_with_sizes unbind detach alias reshape "
+           "as_strided unfold narrow empty new_empty empty_like lift_fresh".split())
+
+# %% ../nbs/12_cost.ipynb #2ffc3d72
+class _Recorder(TorchDispatchMode):
+    "Sees each operation."
+    def __init__(self):
+        super().__init__()
+        self.sums, self.alive, self.kernels, self.moved = (0, 0, 0), _Alive(), 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        with self:                              # in inference mode some operations arrive before they are taken apart
+            out = func.decompose(*args, **kwargs)
+        if out is not NotImplemented:
+            return out
+        given, out = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)], func(*args, **kwargs)
+        there = {t.untyped_storage()._cdata for t in given}
+        made = [t for t in tree_leaves(out) if isinstance(t, Tensor) and t.untyped_storage()._cdata not in there]
+        self.sums = tuple(a + b for a, b in zip(self.sums, arithmetic(func.overloadpacket, args, kwargs, out)))
+        self.kernels += func.overloadpacket.__name__ not in FREE
+        for t in made:
+            self.alive.enter(t)
+        if made or func._schema.is_mutable:
+            self.moved += sum(t.numel() * t.element_size() for t in (*given, *made))
+        return out
+
 # %% ../nbs/12_cost.ipynb #96d5b6a6
 def count(
     f: Callable,     # a module or a function
@@ -113,10 +116,18 @@ def count(
     "Count what one call does, as it runs on the device of its inputs."
     with _Recorder() as seen:
         result = f(*inputs, **options)
-    kept = seen.live
+    kept = seen.alive.live
     del result
     parameters = sum(p.numel() for p in f.parameters()) if isinstance(f, nn.Module) else 0
-    return Work(*seen.sums, seen.kernels, parameters, seen.peak, kept, seen.moved, seen.largest)
+    return Work(*seen.sums, seen.kernels, parameters, seen.alive.peak, kept, seen.moved, seen.alive.largest)
+
+# %% ../nbs/12_cost.ipynb #12a0001b
+def _input(like: Tensor, batch: int, grid: Sequence[int] | None, dim: int, masked: bool) -> tuple:
+    "Zeros on a grid, and a mask; without a grid neither."
+    if grid is None:
+        return None, None
+    x = like.new_zeros(batch, *grid, dim)
+    return x, x.new_ones(x.shape[:-1], dtype=torch.bool) if masked else None
 
 # %% ../nbs/12_cost.ipynb #683a8da8
 def cost(
@@ -132,14 +143,10 @@ def cost(
         raise ValueError(f"cost: needs an attention layer and a size for each of its modes, but got {type(layer).__name__} with order {k} "
                          f"and sizes {sizes}; of other modules write count(module, x)")
     packed = any(hasattr(m, "_packed_params") for m in layer.modules())
-    device, weights = "cpu" if packed else "meta", [*layer.named_parameters(), *layer.named_buffers()]
-    new = dict(device=device, dtype=next((t.dtype for _, t in weights if t.is_floating_point()), torch.float32))
-    given = {} if context is None else {"context": torch.zeros(batch, *context, dim, **new)}
-    if masked:
-        given["mask"] = torch.ones(batch, *sizes, dtype=torch.bool, device=device)
-    if masked and context is not None:
-        given["context_mask"] = torch.ones(batch, *context, dtype=torch.bool, device=device)
-    there = {name: t.detach().to(device) for name, t in weights}
+    weights = {name: t.detach().to("cpu" if packed else "meta") for name, t in (*layer.named_parameters(), *layer.named_buffers())}
+    like = next((t for t in weights.values() if t.is_floating_point()), torch.empty(0, device="cpu" if packed else "meta"))
+    (x, mask), (c, c_mask) = (_input(like, batch, grid, dim, masked) for grid in (sizes, context))
+    named = {"mask": mask, "context": c, "context_mask": c_mask}
     with torch.no_grad():
-        work = count(functional_call, layer, there, (torch.zeros(batch, *sizes, dim, **new),), given)
+        work = count(functional_call, layer, weights, (x,), {name: t for name, t in named.items() if t is not None})
     return replace(work, parameters=sum(p.numel() for p in layer.parameters()))

@@ -147,6 +147,8 @@ class KroneckerAttention(PooledMaps):
         if self.combine is mean and self.order > 1:
             same, why = range(self.order), "the mean moves along one mode and stays in place along the others"
         super().check_grids(sizes, others, same, why)
+        weighs = self.weigh if isinstance(self.weigh, nn.ModuleList) else [self.weigh] * self.order
+        super().check_grids(sizes, others, [m for m, f in enumerate(weighs) if getattr(f, "one_grid", False)], "its map counts places of one grid")
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, combine={getattr(self.combine, '__name__', self.combine)}, dropout={self.dropout}"

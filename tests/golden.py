@@ -26,13 +26,12 @@ from safetensors.torch import load_file, save_file
 from hot_nbdev.adapters import add_adapters, merge, unmerge
 from hot_nbdev.model_config import ModelConfig
 from hot_nbdev.models import make_model
+from hot_nbdev.names import make_attention, make_kernel
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.patches import PatchEmbed
 from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from hot_nbdev.replacing import FlatNdLinear
-from hot_nbdev.names import make_attention, make_kernel
-from hot_nbdev.streaming import stream_steps
-from hot_nbdev.streams import steps as layer_steps
+from hot_nbdev.streams import steps as next_steps
 from hot_nbdev.transformer import Block, FeedForward
 
 HERE = Path(__file__).parent
@@ -100,10 +99,9 @@ BUILD = {f.__name__: f for f in (attention, linear, flat, adapter, positions, ro
 def stream(layer, x, mask, cuts, axis):
     "What steps of these lengths along an axis give, put together."
     found, state = [], None
-    steps = stream_steps if hasattr(layer, "config") else layer_steps
     masks = [None] * len(cuts) if mask is None else mask.split(cuts, axis)
     for part, known in zip(x.split(cuts, axis), masks, strict=True):
-        y, state = steps(layer, part, state, known)
+        y, state = next_steps(layer, part, state, known)
         found.append(y)
     return torch.cat(found, axis) if found[0].ndim > 2 else torch.stack(found)      # a classifier has one answer a step
 

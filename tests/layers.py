@@ -2,9 +2,10 @@
 
 A layer joins by one line in ATTENTION, GRIDS (queries on another grid) or LINEAR: name, constructor, number of modes,
 slow loop of slow.py.
-The constructor takes (dim, heads, **options) or (in_features, out_features, **options). Those of attention are makers of
-names.py, whose settings are words and numbers; the slow loops read the same settings.
+The constructor takes (dim, heads, **options) or (in_features, out_features, **options). Those of attention are makers
+of names.py, whose settings are words and numbers; the slow loops read the same settings.
 """
+import copy
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
@@ -24,6 +25,8 @@ from slow import (
 )
 
 from hot_nbdev import names
+from hot_nbdev.attention import formed
+from hot_nbdev.kernels import KernelMap
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.streams import steps
 
@@ -59,8 +62,21 @@ def stepped(layer, x, mask, c, cuts):
     return torch.cat(found, axis), state
 
 
+class Formed(torch.nn.Module):
+    "A kernel's map that is formed and multiplied, in place of sums over its features."
+    def __init__(self, weigh):
+        super().__init__()
+        self.weigh = weigh
+
+    def forward(self, *given):
+        return formed(self.weigh(*given))
+
+
 def by_map(layer, x, mask=None, **more):
     "What a layer says, by its joint map, which is formed and multiplied with the values."
+    layer = copy.deepcopy(layer)
+    if isinstance(getattr(layer, "weigh", None), KernelMap):
+        layer.weigh = Formed(layer.weigh)
     lead, sizes = x.shape[:-layer.order - 1], x.shape[-layer.order - 1:-1]
     context = more.get("context", x)
     v = layer.to_v(context).flatten(len(lead), -2).unflatten(-1, (layer.heads, -1)).movedim(-2, len(lead))

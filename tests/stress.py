@@ -156,7 +156,8 @@ def stream():
     from hot_nbdev.kronecker_attention import KroneckerAttention
     from hot_nbdev.streams import steps
     torch.manual_seed(0)
-    return steps(KroneckerAttention(8, 2, 2, causal=(0,)).eval(), torch.randn(1, 3, 4, 8))[1]
+    layer = KroneckerAttention(8, 2, 2, causal=(0,)).eval()
+    return steps(layer, torch.randn(1, 3, 4, 8))[1]
 
 
 def adapted():
@@ -172,7 +173,7 @@ def kinds():
     from hot_nbdev.files import load_array
     from hot_nbdev.models import load_model
     from hot_nbdev.series import load_series
-    from hot_nbdev.streams import load_state, save_state
+    from hot_nbdev.streaming import load_state, save_state
     model, state, adapters, array = small_model(), stream(), adapted(), np.arange(60.).reshape(5, 12)
     line = "date,a,b\n" + "".join(f"2020-01-{d:02} 00:00:00,{d}.5,{-d}\n" for d in range(1, 29))
     return {

@@ -1,5 +1,7 @@
 """What attention promises beyond test_contracts.py: maps, masks, order in time, dropout, kernels."""
+import copy
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -15,13 +17,16 @@ from layers import (
     Full,
     K,
     Multi,
+    SeenAs,
     SquarePlus,
     each,
     random_mask,
+    settings_of,
     tensor,
     turn,
 )
 from often import examples
+from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
 
 from hot_nbdev.names import ATTENTIONS, make_attention
@@ -146,6 +151,18 @@ def test_dropout_acts_in_training_only():
             mean = sum(layer(x) for _ in range(400)) / 400
             assert not torch.equal(layer(x), layer(x))
             assert (mean - calm).norm() < 0.2 * calm.norm()
+
+
+@pytest.mark.parametrize("order", [2, 5, 6])
+@pytest.mark.parametrize("combine", ["product", "sum"])
+def test_the_share_of_a_masked_map_grows_with_the_number_of_modes(combine, order):
+    "In float32 it is that of rounding for two modes, and 6e-5 for six: else products of weights would underflow."
+    torch.manual_seed(0)
+    layer = K(DIM, HEADS, order, combine=combine, qk_gain=30.0)
+    x, mask = torch.randn(2, 3, *[1, 2, 1, 2][:order - 2], DIM), random_mask(2, 3, *[1, 2, 1, 2][:order - 2])
+    told = SeenAs(copy.deepcopy(layer).double(), settings_of(partial(K, combine=combine), order))
+    want = slow_kronecker(told, x.double(), mask, share=slow_share(told, torch.float32))
+    assert_close(layer.dense_map(x, mask).double(), want, rtol=0, atol=4e-6)
 
 
 NORMED = [(K, dict(combine=combine, causal=causal, rotary=rotary))

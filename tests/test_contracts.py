@@ -128,6 +128,20 @@ def test_exports(case):
     assert_close(program.module()(x), layer(x))
 
 
+@traced
+def test_exports_with_any_batch(case):
+    "The number of samples is an input like others: `len` of a tensor would fix it."
+    layer, x = case.layer(torch.float32), case.input(5, dtype=torch.float32)
+    batch = torch.export.Dim("batch", min=2, max=64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for arguments in case.arguments(x):
+            dynamic = tuple({0: batch} for _ in arguments)
+            program = torch.export.export(layer, arguments, dynamic_shapes=dynamic).module()
+            more = [torch.cat([t, t.flip(0)]) for t in arguments]
+            assert_close(program(*more), layer(*more))
+
+
 class SideBySide(torch.nn.Module):
     "Layers, each with arguments of its own."
 

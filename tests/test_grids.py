@@ -210,6 +210,9 @@ WRONG = [
     (AxialAttention, (3, 4), (5, 4), r"mode 0 has size 3 in x and 5 .*group \(1,\) asks along its own modes"),
     (partial(AxialAttention, groups=[0]), (3, 4), (5, 6), r"mode 1 has size 4 in x and 6 .*group \(0,\)"),
     (partial(AxialAttention, groups=[0], causal=(0,)), (3, 4), (5, 4), "mode 0 has size 3 in x and 5"),
+    (partial(K, by_mode={0: dict(window=1)}), (3, 4), (5, 6), "mode 0 has size 3 in x and 5 .* places of one grid"),
+    (partial(K, by_mode={-1: dict(dropout=0.5)}), (3, 4), (5, 6), "mode 1 has size 4 in x and 6 .* places of one grid"),
+    (partial(Axial, groups=[0], by_mode={0: dict(bias="alibi")}), (3, 4), (5, 4), "mode 0 .* 3 in x and 5 .* grid"),
     (NoAttention, (3, 4), (3, 4), "takes no context, since it has no keys"),
 ]
 
@@ -220,6 +223,15 @@ def test_what_cannot_be_is_refused(make, sizes, there, says):
     name = type(layer).__name__
     with pytest.raises(ValueError, match=f"{name}: .*{says}"):
         layer(torch.zeros(*sizes, DIM), context=torch.zeros(*there, DIM))
+
+
+@pytest.mark.parametrize("make", [partial(K, order=2), partial(Axial, order=2, groups=[0])])
+def test_with_as_many_places_a_context_may_have_a_window(make):
+    layer, x, c = make(DIM, HEADS, by_mode={0: dict(window=1)}).double(), tensor(3, 4, DIM), tensor(3, 4, DIM, seed=2)
+    plain = make(DIM, HEADS, by_mode={0: dict(window=5)}).double()
+    plain.load_state_dict(layer.state_dict())
+    assert layer(x, context=c).isfinite().all() and not torch.equal(layer(x, context=c), plain(x, context=c))
+    assert torch.equal(layer.maps(x, context=c)[0] == 0, layer.maps(x)[0] == 0)
 
 
 @pytest.mark.parametrize("kind", [DividedAttention, AxialTokenAttention])

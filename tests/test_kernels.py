@@ -7,21 +7,27 @@ import torch
 from layers import DIM, HEADS, Axial, Divided, Full, Hot1, K, Multi, by_map, random_mask, tensor
 from torch.testing import assert_close
 
-from hot_nbdev.attention import FullAttention
+from hot_nbdev.attention import FullAttention, Seen
 from hot_nbdev.cost import count
 from hot_nbdev.kernels import (
     KernelMap,
     PositiveRandomFeatures,
     draw_directions,
     elu_features,
+    features_of,
     kernel_map,
     log_features,
+    log_linear_attention,
     relu_features,
+    row_by_row,
     running_sums,
+    stable,
     thin_map,
 )
 from hot_nbdev.kronecker_attention import product, steps_of
 
+BOTH = pytest.mark.parametrize("phi", [elu_features, PositiveRandomFeatures(4, 6, dtype=torch.float64)],
+                               ids=["elu", "random"])
 LAYERS = [(Full, {}), (Axial, {}), (Divided, {}), (Multi, dict(stride=(1, 1, 2))), (K, dict(combine="sum")), (Hot1, {})]
 
 
@@ -74,11 +80,15 @@ def test_running_sums_carry_any_scale():
 
 
 def test_where_nothing_may_be_seen_the_result_is_zero():
-    q, k, v = tensor(3, 2, 4), tensor(3, 2, 4, seed=2), tensor(3, 2, 5, seed=3)
-    keys = torch.ones(3, 2, 1, dtype=torch.bool)
-    keys[0] = False
-    y = KernelMap(prf().double()).prefix(q, k, v, keys, 1)
+    a, b, v = tensor(3, 2, 4), tensor(3, 2, 4, seed=2), tensor(3, 2, 5, seed=3)
+    b[0] = -torch.inf
+    y = log_linear_attention(a, b, v, causal=1)
     assert not y[0].any() and y[1:].isfinite().all() and y[1:].any()
+    nobody = torch.zeros(1, 6, dtype=torch.bool)
+    for seen in (Seen((6,), nobody, (0,)), Seen((6,), nobody)):
+        q, k, v = tensor(3, 1, 2, 6, 4)
+        for phi in (elu_features, PositiveRandomFeatures(4, 5)):
+            assert not KernelMap(phi).attend(q, k, v, seen).any()
 
 
 def test_a_map_gives_nothing_to_what_is_not_seen():
@@ -134,14 +144,15 @@ def test_directions_of_one_feature_point_both_ways():
 def test_a_pair_of_features_has_normalizers_of_at_least_one():
     "Each feature has a scale of its own: the largest one of a query may be the smallest one of all keys."
     q, k = 30 * tensor(6, 4), 30 * tensor(5, 4, seed=2)
-    a, b = KernelMap(PositiveRandomFeatures(4, 8, dtype=torch.float64)).features(q, k, None)
+    phi = PositiveRandomFeatures(4, 8, dtype=torch.float64)
+    a, b = stable(phi.logarithms(q), phi.logarithms(k))
     assert (a @ b.sum(0) >= 1).all() and (a <= 1).all() and (b <= 1).all()
 
 
 def test_scaling_leaves_the_map_as_it_is():
     q, k, mask = tensor(6, 4), tensor(5, 4, seed=2), torch.tensor([True, True, False, True, True])
     kernel = PositiveRandomFeatures(4, 8, dtype=torch.float64)
-    scaled = kernel_map(*KernelMap(kernel).features(q, k, mask[:, None]))
+    scaled = kernel_map(*features_of(kernel, q, k, mask[:, None]))
     assert_close(scaled, kernel_map(kernel(q), kernel(k) * mask[:, None]))
 
 
@@ -177,3 +188,32 @@ def test_no_sequence_of_steps_is_cheaper_than_the_plan(sizes, features, width):
     named = [(m, "map" if isinstance(A, tuple) else "keys" if A is pairs[m][1] else "queries")
              for m, A in steps_of(pairs, range(len(sizes)), v.numel())]
     assert cost(named) == min(map(cost, every))
+
+
+@BOTH
+def test_the_two_forms_of_a_map_are_one(phi):
+    "The pair where all queries see the same keys, and row by row; with what is added to the logarithms of weights."
+    q, k, bias = tensor(2, 1, 5, 4), tensor(2, 1, 6, 4, seed=2), tensor(5, 6, seed=3)
+    weigh, keys = KernelMap(phi), torch.tensor([True, False, True, True, True, False])
+    for seen in (None, keys[None]):
+        L, R = weigh(q, k, seen)
+        a, b = weigh.scaled(q, k)
+        assert_close(L @ R, row_by_row(phi, a, b, seen))
+        weights = phi(a) @ phi(b).mT * bias.exp() * (1 if seen is None else seen)
+        assert_close(weigh(q, k, seen, lambda scores: scores + bias), weights / weights.sum(-1, keepdim=True))
+
+
+@BOTH
+@pytest.mark.parametrize("sizes, causal", [((6,), ()), ((6,), (0,)), ((3, 4), (0,)), ((3, 4), (1,)), ((3, 4), (0, 1)),
+                                           ((2, 3, 2), (0, 2)), ((2, 3, 2), (1,))])
+def test_what_is_applied_without_a_map_is_the_definition(phi, sizes, causal):
+    "Sums over what is seen, in float64 and without any scale; a layer's dense map would go the same way as its output."
+    n, weigh = prod(sizes), KernelMap(phi)
+    q, k, v = tensor(3, 2, 2, n, 4)
+    for keys in (None, random_mask(2, *sizes)):
+        seen = Seen(sizes, keys, causal)
+        near = torch.ones(n, n, dtype=torch.bool) if seen.dense() is None else seen.dense()
+        a, b = weigh.scaled(q, k)
+        weights = phi(a) @ phi(b).mT * near
+        want = (weights @ v / weights.sum(-1, keepdim=True)).nan_to_num(0.0)
+        assert_close(weigh.attend(q, k, v, seen), want)

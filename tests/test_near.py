@@ -1,6 +1,7 @@
 """Windows, biases and dropout of single modes, beyond what the contracts of layers.py hold all layers to."""
 import itertools
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -13,10 +14,10 @@ from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import load_model, make_model
-from hot_nbdev.near import LearnedBias, alibi, alibi_slopes
+from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi, alibi_slopes, window
 from hot_nbdev.positions import Rotary
-from hot_nbdev.streaming import stream_steps
-from hot_nbdev.streams import load_state, restart_streams, save_state, select_streams, step, steps
+from hot_nbdev.streaming import load_state, save_state
+from hot_nbdev.streams import restart_streams, select_streams, step, steps
 
 CUTS = [(1,) * 7, (3, 4), (7,), (5, 1, 1)]
 OPTIONS = [dict(window=2), dict(window=2, dilation=2, bias="alibi"), dict(window=0), dict(bias="learned", reach=2),
@@ -65,10 +66,10 @@ def test_steps_along_one_axis_equal_the_whole(kind, kernel, masked):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", [K, Axial])
 def test_with_a_window_the_state_grows_to_the_window_and_no_further(kind, kernel):
-    for window, dilation in [(2, 1), (2, 3), (0, 1)]:
+    for size, dilation in [(2, 1), (2, 3), (0, 1)]:
         layer, state, found = make(kind, 2, causal=(0,), kernel=KERNELS[kernel](),
-                                   by_mode={0: dict(window=window, dilation=dilation)}), None, set()
-        frames, seen = window * dilation, 0
+                                   by_mode={0: dict(window=size, dilation=dilation)}), None, set()
+        frames, seen = size * dilation, 0
         for t in range(9):
             _, state = steps(layer, tensor(2, 1 + t % 3, 3, DIM, seed=t), state)
             seen += 1 + t % 3
@@ -136,7 +137,7 @@ def test_models_with_windows_step_as_a_whole_and_are_saved(kind, tmp_path):
     model = make_model(config).double().eval()
     x, state, found = tensor(2, 6, 4, 2), None, []
     for part in x.split((2, 1, 3), 1):
-        y, state = stream_steps(model, part, state)
+        y, state = steps(model, part, state)
         found.append(y)
     assert_close(torch.cat(found, 1), model(x), rtol=0, atol=1e-12)
     model.save(tmp_path)
@@ -174,7 +175,7 @@ def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three
                              attention_options=options, classes=3)
     model = make_model(config).double().eval()
     made = CompileCounterWithBackend("aot_eager")
-    compiled, state, x = torch.compile(stream_steps, backend=made), None, tensor(2, 12, 4, 2)
+    compiled, state, x = torch.compile(steps, backend=made), None, tensor(2, 12, 4, 2)
     with torch.no_grad():
         whole = model(x)
         for t in range(12):
@@ -261,6 +262,25 @@ def test_mode_dropout_has_the_expectation_that_is_said():
     many = layer.maps(x.expand(20_000, 2, 3, DIM))
     found = torch.einsum("bij,bkl->ikjl", many[0][:, 0], many[1][:, 0]) / 20_000
     assert_close(found, torch.einsum("ij,kl->ikjl", *want), rtol=0, atol=0.02)
+
+
+def test_mode_dropout_leaves_rows_empty_that_see_nothing():
+    q, seen = tensor(64, 1, 3, 4), torch.tensor([[True] * 3, [False] * 3, [True] * 3])
+    S = ModeDropout(0.9).train()(q, q, seen)
+    assert not S[..., 1, :].any()
+    assert_close(S[..., [0, 2], :].sum(-1), torch.ones(64, 1, 2, dtype=S.dtype))
+
+
+def test_what_cannot_be_a_window_a_table_or_a_chance_is_refused():
+    q = tensor(1, 1, 3, 4)
+    for size, dilation in ((-1, 1), (2, 0)):
+        with pytest.raises(ValueError, match=f"window: size is {size} and dilation {dilation}; give"):
+            Near(partial(window, size=size, dilation=dilation))(q, q)
+    with pytest.raises(ValueError, match="LearnedBias: reach is -1, but must be at least 0"):
+        LearnedBias(2, -1)
+    for chance in (-0.1, 1):
+        with pytest.raises(ValueError, match=f"ModeDropout: chance is {chance}, but must be"):
+            ModeDropout(chance)
 
 
 def test_steps_in_training_refuse_mode_dropout():

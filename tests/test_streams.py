@@ -1,10 +1,17 @@
 """Streams: steps give the numbers of the whole, whatever the layer, the cut, the mask, the start."""
 import itertools
+import json
+import os
+import random
+import subprocess
+import sys
 
 import pytest
 import torch
 from layers import DIM, HEADS, Axial, Divided, Full, Hot1, K, Multi, random_mask, stepped, tensor
-from torch import testing
+from safetensors.torch import save
+from torch import nn, testing
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from hot_nbdev.axial import NoAttention
 from hot_nbdev.fields import AxialTokenAttention
@@ -12,17 +19,18 @@ from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.positions import Rotary
-from hot_nbdev.streaming import stream_steps
+from hot_nbdev.streaming import load_state, save_state
 from hot_nbdev.streams import (
-    load_state,
+    StreamState,
+    advance,
     prefix_means,
     restart_streams,
-    save_state,
     select_streams,
     step,
     steps,
     sum_dtype,
 )
+from hot_nbdev.transformer import Block, FeedForward
 
 GRIDS = [((5,), 0), ((5, 3), 0), ((3, 5), 1), ((2, 5, 3), 1)]
 CUTS = [(1, 1, 1, 1, 1), (2, 3), (5,)]
@@ -87,19 +95,52 @@ def test_half_precision_stays_near():
     assert_close(y, layer(x), atol=0.03, rtol=0.03)
 
 
-@pytest.mark.parametrize("kind", [K, Full, Axial])
+EVERY = [K, Full, Axial, Divided, Multi]
+TURNS = {"turned": True, "": False}
+
+
+@pytest.mark.parametrize("turned", TURNS)
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_streams_are_forked_dropped_and_restarted(kind, kernel):
-    layer = make(kind, (5, 3), 0, KERNELS[kernel])
+@pytest.mark.parametrize("kind", EVERY)
+def test_streams_are_forked_dropped_and_restarted(kind, kernel, turned):
+    layer = make(kind, (5, 3), 0, KERNELS[kernel], **(dict(rotary=Rotary(DIM // HEADS)) if TURNS[turned] else {}))
     x, new = tensor(3, 5, 3, DIM), tensor(3, 2, 3, DIM, seed=9)
-    _, state = steps(layer, x)
-    before = {n: t.clone() for n, t in state.tensors.items()}
-    forked, _ = steps(layer, new, select_streams(state, [2, 0, 2]))
-    assert_close(forked, layer(torch.cat([x[[2, 0, 2]], new], 1))[:, 5:])
-    again, _ = steps(layer, new, restart_streams(state, [1]))
-    assert_close(again[1:2], layer(new[1:2]))                               # it has forgotten
-    assert_close(again[[0, 2]], layer(torch.cat([x, new], 1))[[0, 2], 5:])  # the others have not
-    assert all(t.equal(before[n]) for n, t in state.tensors.items())        # a state is a value
+    for masks in [(None, None), (random_mask(3, 5, 3), random_mask(3, 2, 3, seed=5))]:
+        mask, other = masks
+        both, joined = torch.cat([x, new], 1), None if mask is None else torch.cat(masks, 1)
+
+        def some(m, rows):
+            return None if m is None else m[rows]
+        _, state = steps(layer, x, None, mask)
+        before = state.map(lambda n, t: t.clone())
+        forked, _ = steps(layer, new[[2, 0, 2]], select_streams(state, [2, 0, 2]), some(other, [2, 0, 2]))
+        assert_close(forked, layer(both[[2, 0, 2]], some(joined, [2, 0, 2]))[:, 5:])
+        again, anew = steps(layer, new, restart_streams(state, [1]), other)
+        assert_close(again[1:2], layer(new[1:2], some(other, [1])))                     # it has forgotten
+        assert_close(again[[0, 2]], layer(both, joined)[[0, 2], 5:])                    # the others have not
+        assert anew.tensors["age"].tolist() == [7, 2, 7]
+        for one, two in zip(flat(state), flat(before), strict=True):                    # a state is a value
+            assert one.equal(two)
+
+
+def flat(state):
+    return [*(state.tensors[n] for n in sorted(state.tensors)), *(t for s in state.inner for t in flat(s))]
+
+
+def test_a_stream_that_held_nan_can_begin_anew():
+    for kind in EVERY:
+        layer, x = make(kind, (3, 3), 0), tensor(2, 3, 3, DIM)
+        x[1] = torch.nan
+        y, _ = steps(layer, tensor(2, 2, 3, DIM, seed=3), restart_streams(steps(layer, x)[1], [1]))
+        assert_close(y[1:], layer(tensor(2, 2, 3, DIM, seed=3)[1:]))
+
+
+def test_a_stream_begins_anew_however_loud_it_is():
+    "Features so small that nothing of them is left beside a scale of 1."
+    for kind in (K, Full, Axial):
+        layer, x = make(kind, (3, 3), 0, KERNELS["random"], qk_norm=False), 300 * tensor(2, 3, 3, DIM)
+        y, _ = steps(layer, x, restart_streams(steps(layer, x)[1], [1]))
+        assert_close(y[1], layer(x)[1], atol=1e-9)
 
 
 def test_streams_that_start_late_are_streams_with_a_mask():
@@ -151,33 +192,135 @@ def test_sums_go_on_where_float32_would_stop():
     assert means[1].unique().tolist() == [1.0]
 
 
+@pytest.mark.parametrize("kernel, scale", [("softmax", 30), ("elu", 3000)])
 @pytest.mark.parametrize("combine", ["product", "sum"])
-def test_with_a_mask_sharp_maps_leave_the_same_weight(combine):
+def test_with_a_mask_sharp_maps_leave_the_same_weight(combine, kernel, scale):
     "In float32, where next to nothing would be left of some rows without the share that each row spreads evenly."
     torch.manual_seed(3)
     for _ in range(5):
-        layer = Hot1(16, 2, 2, combine=combine, causal=(0,)).eval()
-        x, mask = 30 * torch.randn(2, 8, 8, 16), torch.rand(2, 8, 8) < 0.5
+        layer = Hot1(16, 2, 2, combine=combine, causal=(0,), kernel=KERNELS[kernel] and KERNELS[kernel]()).eval()
+        x, mask = scale * torch.randn(2, 8, 8, 16), torch.rand(2, 8, 8) < 0.5
         assert_close(stepped(layer, x, mask, 0, (1,) * 8)[0], layer(x, mask), atol=0.01, rtol=0.01)
 
 
-def test_a_state_is_saved_and_goes_on(tmp_path):
+@pytest.fixture
+def saved(tmp_path):
+    "A state, with states within, and its file."
     layer, x = make(Divided, (5, 3), 0), tensor(2, 7, 3, DIM)
-    _, state = steps(layer, x[:, :5])
+    _, state = steps(layer, x[:, :5], None, torch.ones(2, 5, 3, dtype=torch.bool))
     save_state(state, tmp_path / "s.safetensors")
-    y, _ = steps(layer, x[:, 5:], load_state(tmp_path / "s.safetensors"))
-    assert_close(y, layer(x)[:, 5:])
+    return layer, x, state, tmp_path / "s.safetensors"
+
+
+def test_a_state_is_saved_and_goes_on(saved):
+    layer, x, state, path = saved
+    again = load_state(path)
+    assert_close(steps(layer, x[:, 5:], again)[0], layer(x)[:, 5:])
+    assert (again.layer, again.frame, again.masked, again.nbytes) == (state.layer, state.frame, True, state.nbytes)
+    assert all(a.equal(b) for a, b in zip(flat(again), flat(state), strict=True))
+    save_state(StreamState(), path)
+    assert load_state(path) == StreamState()
+
+
+def alone(code):
+    "Run in a process of its own, which imports what this one can."
+    path = os.pathsep.join(sys.path)
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_a_state_goes_on_in_another_process(saved):
+    layer, x, state, path = saved
+    torch.save(x[:, 5:], path.with_suffix(".x"))
+    code = f"""
+import torch
+from layers import Divided
+from test_streams import make
+from hot_nbdev.streaming import load_state, steps
+y, _ = steps(make(Divided, (5, 3), 0), torch.load({str(path.with_suffix(".x"))!r}), load_state({str(path)!r}))
+torch.save(y, {str(path.with_suffix(".y"))!r})
+"""
+    alone(code)
+    assert_close(torch.load(path.with_suffix(".y")), layer(x)[:, 5:])
+
+
+def refused(path):
+    with pytest.raises(ValueError) as error:
+        load_state(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_every_changed_byte_of_a_state_is_refused_in_one_line_with_the_name(saved):
+    *_, path = saved
+    whole, draw = path.read_bytes(), random.Random(0)
+    head = 8 + int.from_bytes(whole[:8], "little")
+    for at in [*range(head), *draw.sample(range(head, len(whole)), 300)]:       # all of the header, some of the numbers
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ draw.randrange(1, 256)]) + whole[at + 1:])
+        refused(path)
+    for cut in (0, 1, 7, 8, 100, head, len(whole) - 1):
+        path.write_bytes(whole[:cut])
+        refused(path)
+    path.write_bytes(whole + b" ")
+    refused(path)
+
+
+def test_files_of_other_kinds_are_no_states(saved):
+    *_, path = saved
+    weights = {"weight": torch.ones(3)}
+    for data in (save(weights), save(weights, {"digest": "a" * 64}), b"\x80\x04", json.dumps({"a": 1}).encode()):
+        path.write_bytes(data)
+        assert "holds no state of a stream, or a damaged one; save_state writes one" in refused(path)
+    path.unlink()
+    assert "cannot be read as the state of a stream" in refused(path)
+    path.mkdir()
+    assert "cannot be read as the state of a stream" in refused(path)
+
+
+def test_a_save_that_fails_leaves_the_state_that_was_there(saved, monkeypatch):
+    *_, state, path = saved
+    before = path.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda f: (_ for _ in ()).throw(OSError("no space left")))
+    with pytest.raises(OSError, match="no space left"):
+        save_state(state, path)
+    assert path.read_bytes() == before and len(list(path.parent.iterdir())) == 1
+
+
+def test_states_of_another_layer_are_refused():
+    x = tensor(2, 5, 4, DIM)
+    settings = [(K, {}), (K, dict(combine="sum")), (K, dict(heads=4)), (K, dict(kernel=elu_features)),
+                (K, dict(kernel=PositiveRandomFeatures(4, 6))), (K, dict(qk_norm=False)),
+                (K, dict(pool="sum", qk_norm=False)), (K, dict(rotary=Rotary(4))),
+                (K, dict(by_mode={0: dict(window=1)})), (K, dict(by_mode={0: dict(window=2)})),
+                (K, dict(by_mode={0: dict(bias="alibi")})),
+                (Full, {}), (Axial, {}), (Axial, dict(groups=[(0, 1)])), (Divided, {}),
+                (Multi, dict(stride=(1, 2))), (Multi, dict(stride=(1, 4))), (NoAttention, {})]
+    made = [kind(DIM, order=2, causal=(0,), **{"heads": HEADS, **own}) for kind, own in settings]
+    states = [steps(layer.double().eval(), x)[1] for layer in made]
+    for (i, layer), (j, state) in itertools.product(enumerate(made), enumerate(states)):
+        if i == j:
+            steps(layer, x, state)
+            continue
+        with pytest.raises(ValueError, match="of another layer, which has .* where this one has .*; begin with"):
+            steps(layer, x, state)
+    config = dict(patch=(1, 2), dim=8, depth=1, heads=2, causal=(0,))
+    one, two = (make_model(SegmenterConfig(**{**config, **more})).eval() for more in ({}, {"depth": 2}))
+    x = torch.randn(2, 3, 4, 1)
+    with pytest.raises(ValueError, match="which has depth=1 where this one has depth=2"):
+        steps(two, x, steps(one, x)[1])
 
 
 def test_what_cannot_be_stepped_says_so():
     x = tensor(2, 5, 3, DIM)
     for layer, says in [(K(DIM, HEADS, 2), "runs along one causal mode, but causal is ()"),
-                        (K(DIM, HEADS, 2, causal=(0, 1)), "causal is (0, 1)"),
+                        (K(DIM, HEADS, 2, causal=(0, 1)), "causal is (0, 1); make it with causal=(m,)"),
                         (Full(DIM, HEADS, 2, causal=(0,), dropout=0.1), "call eval() first"),
-                        (AxialTokenAttention(DIM, HEADS, 2), "causal is ()")]:
-        with pytest.raises(ValueError, match="(?s).*") as error:
-            steps(layer.double(), x)
-        assert says in str(error.value) and type(layer).__name__ in str(error.value)
+                        (Block(Full(DIM, HEADS, 2, causal=(0,)), FeedForward(DIM), dropout=0.1), "call eval() first"),
+                        (AxialTokenAttention(DIM, HEADS, 2), "causal is ()"),
+                        (nn.Linear(DIM, DIM), "Linear cannot be stepped")]:
+        for call in (lambda layer=layer: steps(layer.double(), x), lambda layer=layer: step(layer.double(), x[:, 0])):
+            with pytest.raises(ValueError) as error:
+                call()
+            assert says in str(error.value) and type(layer).__name__ in str(error.value)
     layer = make(K, (5, 3), 0)
     _, state = steps(layer, x)
     with pytest.raises(ValueError, match=r"frames are \(4,\) in 2 streams, but the state is of frames \(3,\) in 2"):
@@ -205,7 +348,7 @@ def test_models_step_as_a_whole(attention, masked):
             state, found = None, []
             for at, n in [(0, 2), (2, 4), (6, 2)]:
                 own = None if mask is None else mask[:, at:at + n]
-                y, state = stream_steps(model, x[:, at:at + n], state, own)
+                y, state = steps(model, x[:, at:at + n], state, own)
                 found.append(y)
             got = found[-1] if settings is ClassifierConfig else torch.cat(found, 1)
             assert_close(got, model(x, mask))
@@ -218,16 +361,16 @@ def test_forecasters_step_along_time(masked):
                                             lookback=16, horizons=(5,), readout=readout)).double().eval()
         x, mask, state = tensor(2, 16, 3), random_mask(2, 16, 3) if masked else None, None
         for part in [slice(16)] if readout == "flatten" else [slice(8), slice(8, 16)]:
-            y, state = stream_steps(model, x[:, part], state, None if mask is None else mask[:, part])
+            y, state = steps(model, x[:, part], state, None if mask is None else mask[:, part])
         assert_close(y, model(x, mask))
-        y, _ = stream_steps(model, tensor(2, 4, 3, seed=5), state)
+        y, _ = steps(model, tensor(2, 4, 3, seed=5), state)
         assert y.shape == (2, 5, 3) and y.isfinite().all()
 
 
 def test_models_that_cannot_be_stepped_say_so():
     x = tensor(2, 8, 4, 3, 1, dtype=torch.float32)
     learned = make_model(SegmenterConfig(**MODEL, positions="learned")).eval()
-    _, state = stream_steps(learned, x)
+    _, state = steps(learned, x)
     series = dict(patch=(4, 1), dim=16, heads=2, causal=(0,))
     for model, args, says in [
             (make_model(SegmenterConfig(**{**MODEL, "causal": ()})), (x,), "causal is ()"),
@@ -240,7 +383,7 @@ def test_models_that_cannot_be_stepped_say_so():
              "reads 96 steps, but the stream has 8 so far"),
             (torch.nn.Linear(2, 2), (x,), "Linear cannot be stepped")]:
         with pytest.raises(ValueError) as error:
-            stream_steps(model, *args)
+            steps(model, *args)
         assert says in str(error.value)
 
 
@@ -248,23 +391,133 @@ def test_models_that_cannot_be_stepped_say_so():
 def test_models_restart_as_if_new_or_say_that_they_cannot(positions):
     model = make_model(SegmenterConfig(**MODEL, positions=positions, stem="conv")).double().eval()
     x, new = tensor(3, 4, 4, 3, 1), tensor(3, 2, 4, 3, 1, seed=9)
-    _, state = stream_steps(model, x)
-    everything, _ = stream_steps(model, new, restart_streams(state, [0, 1, 2]))
-    assert_close(everything, stream_steps(model, new)[0])
+    _, state = steps(model, x)
+    everything, _ = steps(model, new, restart_streams(state, [0, 1, 2]))
+    assert_close(everything, steps(model, new)[0])
     if positions in ("rotary", "none"):
-        y, _ = stream_steps(model, new, restart_streams(state, [1]))
+        y, _ = steps(model, new, restart_streams(state, [1]))
         assert_close(y[1:2], model(new[1:2]))
         assert_close(y[[0, 2]], model(torch.cat([x, new], 1))[[0, 2], 4:])
     else:
         with pytest.raises(ValueError, match=r"streams have had \[2, 0, 2\] tokens"):
-            stream_steps(model, new, restart_streams(state, [1]))
+            steps(model, new, restart_streams(state, [1]))
     with pytest.raises(ValueError, match="there are 2 streams, but the state is of 3"):
-        stream_steps(model, new[:2], state)
-    y, _ = stream_steps(model, new[[2, 2]], select_streams(state, [2, 2]))
-    assert_close(y, stream_steps(model, new, state)[0][[2, 2]])
+        steps(model, new[:2], state)
+    y, _ = steps(model, new[[2, 2]], select_streams(state, [2, 2]))
+    assert_close(y, steps(model, new, state)[0][[2, 2]])
 
 
 def test_none_needs_no_past():
     layer = NoAttention(DIM, HEADS, 2, causal=(0,)).double()
     y, state = steps(layer, tensor(2, 5, 3, DIM))
     assert list(state.tensors) == ["age"] and y.equal(layer(tensor(2, 5, 3, DIM)))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kind", [*EVERY, NoAttention])
+def test_zero_frames_and_empty_batches_are_steps(kind, kernel):
+    layer = make(kind, (5, 3), 0, KERNELS[kernel] if kind is not NoAttention else None)
+    for batch, masked in itertools.product([(2,), (0,), (2, 0)], [False, True]):
+        x = tensor(*batch, 5, 3, DIM)
+        mask = random_mask(*batch, 5, 3) if masked else None
+        state, found = None, []
+        for at, n in [(0, 0), (0, 2), (2, 0), (2, 3)]:
+            part = x.narrow(-3, at, n)
+            y, state = steps(layer, part, state, None if mask is None else mask.narrow(-2, at, n))
+            assert y.shape == part.shape and y.dtype == x.dtype
+            found.append(y)
+        assert_close(torch.cat(found, -3), layer(x, mask))
+        rows = [*range(state.frame[0])]
+        assert steps(layer, x, restart_streams(select_streams(state, rows), rows), mask)[0].shape == x.shape
+
+
+def test_models_read_empty_batches_and_refuse_zero_frames():
+    for config in (HOTConfig, SegmenterConfig, ClassifierConfig):
+        for positions in ("rotary", "sincos"):
+            model = make_model(config(**MODEL, positions=positions, stem="conv")).double().eval()
+            x = tensor(0, 8, 4, 3, 1)
+            _, state = steps(model, x[:, :4])
+            y, _ = steps(model, x[:, 4:], state)
+            assert y.shape == (model(x) if config is ClassifierConfig else model(x[:, 4:])).shape
+            with pytest.raises(ValueError, match="mode 0 of x.* is empty"):
+                steps(model, x[:, :0], state)
+
+
+def test_models_read_any_batch_axes():
+    model = make_model(SegmenterConfig(**MODEL, stem="conv")).double().eval()
+    x = tensor(2, 3, 8, 4, 3, 1)
+    for own in (x, x[0], x[0, 0]):
+        one, state = steps(model, own.narrow(-4, 0, 4), None, torch.ones(4, 4, 3, dtype=torch.bool))
+        two, _ = steps(model, own.narrow(-4, 4, 4), state)
+        assert_close(torch.cat([one, two], -4), model(own))
+
+
+@pytest.mark.parametrize("kernel, strict", [("softmax", False), ("elu", True)])
+@pytest.mark.parametrize("kind", EVERY)
+def test_steps_are_exported(kind, kernel, strict):
+    class Step(nn.Module):
+        def __init__(self, layer):
+            super().__init__()
+            self.layer = layer
+
+        def forward(self, frame, state):
+            return step(self.layer, frame, state)
+    layer, x = make(kind, (5, 3), 0, KERNELS[kernel]), tensor(2, 3, 3, DIM)
+    _, state = step(layer, x[:, 0])
+    _, state = step(layer, x[:, 1], state)
+    y, after = torch.export.export(Step(layer), (x[:, 2], state), strict=strict).module()(x[:, 2], state)
+    assert_close(y, layer(x)[:, 2])
+    want = step(layer, x[:, 2], state)[1]
+    assert isinstance(after, StreamState) and after.layer == want.layer and after.frame == want.frame
+    assert all(a.equal(b) for a, b in zip(flat(after), flat(want), strict=True))
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("kind", [K, Axial])
+def test_compiled_steps_with_a_kernel_are_compiled_no_more_after_three(kind, masked):
+    torch.compiler.reset()
+    layer, made = make(kind, (12, 3), 0, KERNELS["elu"]), CompileCounterWithBackend("aot_eager")
+    once, state = torch.compile(step, backend=made, fullgraph=True), None
+    x, mask = tensor(2, 12, 3, DIM), random_mask(2, 12, 3) if masked else None
+    with torch.no_grad():
+        whole = layer(x, mask)
+        for t in range(12):
+            y, state = once(layer, x[:, t], state, None if mask is None else mask[:, t])
+            assert_close(y, whole[:, t])
+    assert made.frame_count <= 3
+
+
+@pytest.mark.parametrize("name", ["kronecker", "divided"])
+def test_the_first_step_may_be_compiled_and_needs_no_other_import(name):
+    "Other attentions are registered with the first step, also if that is being compiled."
+    code = f"""
+import sys, torch
+from hot_nbdev import names
+from hot_nbdev.streams import step, steps
+layer = names.{name}(8, 2, 2, causal=(0,)).eval()
+assert "hot_nbdev.streaming" not in sys.modules
+once, x = torch.compile(step, backend="eager", fullgraph=True), torch.randn(2, 4, 3, 8)
+y, state = once(layer, x[:, 0])
+y, state = once(layer, x[:, 1], state)
+torch.testing.assert_close(y, layer(x)[:, 1])
+"""
+    alone(code)
+
+
+def test_blocks_step_and_a_layer_of_ones_own_joins():
+    block, x = Block(make(K, (5, 3), 0), FeedForward(DIM)).double().eval(), tensor(2, 5, 3, DIM)
+    y, state = steps(block, x[:, :3])
+    assert_close(y, block(x)[:, :3])
+    for t in (3, 4):
+        y, state = step(block, x[:, t], state)
+        assert_close(y, block(x)[:, t])
+
+    class Count(nn.Module):
+        dim, heads, order, causal = DIM, 1, 2, (0,)
+
+    @advance.register
+    def _(layer: Count, x, mask, state, start):
+        return torch.zeros_like(x) + torch.as_tensor(start).view(-1, 1, 1, 1), state
+    y, state = steps(Count(), x)
+    y, _ = steps(Count(), x, restart_streams(state, [1]))
+    assert y[:, 0, 0, 0].tolist() == [5, 0]
