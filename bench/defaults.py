@@ -25,7 +25,7 @@ import numpy as np
 from motion_tables import written
 from scipy.stats import rankdata
 
-from hot_nbdev.jobs import JOBS
+from hot_nbdev.jobs import JOBS, job_class
 from hot_nbdev.paired import holm
 from hot_nbdev.results import Table, read_rows, write_csv
 from hot_nbdev.tables import merged, read_tables
@@ -66,7 +66,7 @@ def cells(tables):
 
 def told(kind, settings):
     "All settings of a run but its rate and its seed, as text."
-    numbers = JOBS[kind].from_dict(settings).numbers()
+    numbers = job_class(kind).from_dict(settings).numbers()
     return json.dumps({k: v for k, v in numbers.items() if k not in ("rate", "seed")}, sort_keys=True)
 
 

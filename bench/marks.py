@@ -30,7 +30,7 @@ from motion_tables import chosen, written
 from simple_forecasts import from_all
 from simple_forecasts import rows as simple_rows
 
-from hot_nbdev.jobs import JOBS, build
+from hot_nbdev.jobs import build, job_class
 from hot_nbdev.paired import delong, holm, paired_t, read_scores
 from hot_nbdev.parts import redrawn, sampled
 from hot_nbdev.results import processor, read_rows, write_csv
@@ -305,7 +305,7 @@ ABOUT = {"hardware": processor(), "torch": torch.__version__.split("+")[0]}
 def pace(name, threads, compiled):
     "Of the product, before anything is chosen."
     case = CASES[name]
-    best, _ = timed(JOBS[case.command].from_dict(settings(case, "product", {}, case.each[0])), threads, compiled)
+    best, _ = timed(job_class(case.command).from_dict(settings(case, "product", {}, case.each[0])), threads, compiled)
     return {"data": name, "threads": threads, "compiled": compiled, "seconds_per_update": f"{best:.5f}", **ABOUT}
 
 
@@ -313,7 +313,7 @@ def costs(progress):
     "What an epoch of each kind takes, at the sizes that were chosen."
     case = progress.case
     for kind in case.kinds if len(progress.choice) == len(case.choices) else ():
-        job = JOBS[case.command].from_dict(settings(case, kind, progress.choice, case.each[0]))
+        job = job_class(case.command).from_dict(settings(case, kind, progress.choice, case.each[0]))
         best, updates = timed(job)
         yield {"data": progress.name, "kind": kind, "seconds_per_update": f"{best:.5f}", "updates": updates,
                "batch_size": job.batch_size, "threads": 1, **ABOUT}

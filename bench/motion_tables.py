@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import motion_pace
 
-from hot_nbdev.jobs import JOBS
+from hot_nbdev.jobs import job_class
 from hot_nbdev.results import read_rows
 from hot_nbdev.tables import merged
 
@@ -189,7 +189,7 @@ def longer(table, times):
 
 def told(settings):
     "All settings of a run but its rate, as text."
-    numbers = JOBS["motion"].from_dict(settings).numbers()
+    numbers = job_class("motion").from_dict(settings).numbers()
     return json.dumps({k: v for k, v in numbers.items() if k != "rate"}, sort_keys=True)
 
 

@@ -23,7 +23,7 @@ from defaults import scored
 from motion_tables import chosen, written
 from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.jobs import JOBS, build
+from hot_nbdev.jobs import build, job_class
 from hot_nbdev.paired import holm, paired_t
 from hot_nbdev.parts import redrawn, sampled
 from hot_nbdev.results import processor, read_rows, write_csv
@@ -83,7 +83,7 @@ def settings(case):
 
 def updater(case, kind):
     "A function that makes one update, and the number of updates of an epoch."
-    job = JOBS[case.command].from_dict({**settings(case), **KINDS[kind], "data": case.data})
+    job = job_class(case.command).from_dict({**settings(case), **KINDS[kind], "data": case.data})
     parts = job.parts()
     train = sampled(parts.train, job.draws)
     model, _ = build(job, parts)
@@ -156,7 +156,7 @@ def table(name, rows, title, **more):
 
 def told(case, own):
     "All settings of a run but rate and seed, as text."
-    numbers = JOBS[case.command].from_dict({**own, "data": own.get("data", case.data)}).numbers()
+    numbers = job_class(case.command).from_dict({**own, "data": own.get("data", case.data)}).numbers()
     return json.dumps({k: v for k, v in numbers.items() if k not in ("rate", "seed")}, sort_keys=True)
 
 

@@ -20,8 +20,7 @@ from pathlib import Path
 import torch
 
 from .config import add_options, check_names, parse_pairs, read_settings
-from .jobs import JOBS, Job, Run, renamed, run_job
-from .model_config import FORMER_NAMES
+from .jobs import JOBS, Job, Run, job_class, run_job
 from .plot import draw_run, save_picture
 from .predict import predict
 from .results import Table, read_rows
@@ -37,7 +36,7 @@ def as_flags(
     "The message with flags in place of arguments: mend=True is --mend, resume=False is --no-resume."
     def flag(found):
         name, value = found[1], (found[2] or "").strip("'(,)").replace(",", "")
-        name = {"folder": "data_dir", **FORMER_NAMES}.get(name, name)
+        name = "data_dir" if name == "folder" else name
         if name not in names:
             return found[0]
         word = name.replace("_", "-")
@@ -60,7 +59,7 @@ def _guarded(parser: argparse.ArgumentParser, names: Sequence, work: Callable):
     try:
         return work()
     except (ValueError, OSError, ImportError, FloatingPointError) as e:
-        text = re.sub(rf"^({'|'.join(job.__name__ for job in JOBS.values())}): ", "", str(e))
+        text = re.sub(rf"^({'|'.join(job_class(kind).__name__ for kind in JOBS)}): ", "", str(e))
         parser.exit(1, f"{parser.prog}: {as_flags(text, names)}\n")
     except KeyboardInterrupt:
         parser.exit(130, f"{parser.prog}: stopped; the same command goes on from the last checkpoint\n")
@@ -102,16 +101,9 @@ def _job_parser(job: type, about: str, examples: str) -> argparse.ArgumentParser
     return parser
 
 
-def _now(argv: Sequence[str] | None) -> list:
-    "Words of the command line, with flags by the names they have now."
-    flags = {f"--{then.replace('_', '-')}": f"--{now.replace('_', '-')}" for then, now in FORMER_NAMES.items()}
-    split = (word.partition("=") for word in (sys.argv[1:] if argv is None else argv))
-    return [f"{flags.get(head, head)}{sign}{tail}" for head, sign, tail in split]
-
-
 def _from_file(path: str, job: type) -> dict:
     "Settings from a file, whose names are known."
-    found = renamed(read_settings(path))
+    found = read_settings(path)
     check_names(path, list(found), list(job().to_dict()))
     return found
 
@@ -150,9 +142,9 @@ def _train(job: Job) -> Run:
 
 def _command(kind: str, about: str, examples: str, argv):
     "A training command: settings from the defaults, a file and the command line, in this order."
-    kind_of = JOBS[kind]
+    kind_of = job_class(kind)
     parser = _job_parser(kind_of, about, examples)
-    given = vars(parser.parse_args(_now(argv)))
+    given = vars(parser.parse_args(argv))
     config, show = given.pop("config"), given.pop("show")
 
     def work():
@@ -231,11 +223,11 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
 def _changes(texts: Sequence[str], job: type) -> dict:
     "Settings of the command from words such as epochs=3, in place of those of a table."
     found = {}
-    for name, value in (pair for text in texts for pair in renamed(parse_pairs([text])).items()):
+    for name, value in (pair for text in texts for pair in parse_pairs([text]).items()):
         if name == "seed":
             raise ValueError("seed: the seeds of a table are chosen by --seeds")
         if name == "model_option":          # NAME=JSON once more
-            value = {**found.get(name, {}), **renamed(parse_pairs([value]) if isinstance(value, str) else value)}
+            value = {**found.get(name, {}), **(parse_pairs([value]) if isinstance(value, str) else value)}
         elif isinstance(value, str) and isinstance(getattr(job(), name, None), tuple):
             value = [json.loads(v) if v.strip("-").isdigit() else v for v in value.split(",")]
         found[name] = value
@@ -245,7 +237,7 @@ def _changes(texts: Sequence[str], job: type) -> dict:
 
 def _jobs(name: str, table, given: argparse.Namespace) -> list:
     "(title, job) for each run of a table, in folders of their own."
-    job, found = JOBS[table.command], []
+    job, found = job_class(table.command), []
     for title, settings in planned(name, table, given.row, given.data, given.seeds or table.seeds, _changes(given.set, job)):
         if settings.get("out"):         # one folder for all would be one run
             settings["out"] = str(Path(settings["out"]) / re.sub(r"[^\w.()-]+", "-", title))
@@ -315,5 +307,5 @@ def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     if (command := tables[given.table].command) not in JOBS:
         parser.exit(1, f"{parser.prog}: {given.table}: its runs are made by hot_{command}, which this version does not have; "
                        "choose another table\n")
-    names = list(JOBS[command]().to_dict())
+    names = list(job_class(command)().to_dict())
     _guarded(parser, names, lambda: _reproduce(given.table, tables[given.table], given))

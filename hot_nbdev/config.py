@@ -17,6 +17,8 @@ from pathlib import Path
 from types import NoneType
 from typing import get_args, get_origin
 
+import numpy as np
+
 from .storage import atomic_write
 
 # %% ../nbs/config.ipynb #30c0baf2
@@ -50,7 +52,9 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, the type of the entri
 
 
 def _as(kind: type, value):
-    "`value` as this type, or TypeError."
+    "`value` as this type, or TypeError; a number of NumPy as one of Python."
+    if isinstance(value, np.generic):
+        value = value.item()
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind or (kind is float and not math.isfinite(value)):
@@ -97,7 +101,7 @@ def _checked(owner: str, f: dataclasses.Field, value):
     except TypeError:
         fits = False
     if not fits:
-        raise ValueError(f"{owner}: {f.name} is {value!r}; give {_allowed(f)}")
+        raise ValueError(f"{owner}: {f.name} is {value!r:.200}; give {_allowed(f)}")
     return value
 
 # %% ../nbs/config.ipynb #89178ad7

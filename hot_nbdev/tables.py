@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from .config import Config, option, read_settings
 from .files import file_md5
-from .jobs import Job, config_for, renamed
+from .jobs import Job, config_for
 from .model_config import ModelConfig
 from .training import TrainConfig
 
@@ -140,7 +140,7 @@ def _same_data(job: Job, line: dict) -> bool:
     path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
     if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_md5(path)):
         return False
-    told, now = {"draws": None, **BEFORE[job.kind], **renamed(json.loads(line.get("settings") or "{}"))}, job.numbers()
+    told, now = {"draws": None, **BEFORE[job.kind], **json.loads(line.get("settings") or "{}")}, job.numbers()
     return all(told.get(name) == now[name] for name in job.groups()["data"] if name not in ("data", "score"))
 
 # %% ../nbs/tables.ipynb #7b1e0c28

@@ -18,7 +18,7 @@ from smallfiles import write_series
 
 from hot_nbdev import names
 from hot_nbdev.data import volume_data
-from hot_nbdev.jobs import JOBS
+from hot_nbdev.jobs import job_class
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import make_model
@@ -120,14 +120,14 @@ def invented(folder, table, good, bench):
     import json
     import random
 
-    from hot_nbdev.jobs import JOBS
+    from hot_nbdev.jobs import job_class
     draw = random.Random(0)
     with (folder / "classify.csv").open("w", newline="") as f:
         writer = csv.DictWriter(f, ["settings", "val_auc", "test_auc"])
         writer.writeheader()
         for _, row, settings in bench.cells({"defaults-volumes": table}):
             for rate, seed in [(r, 100) for r in (3e-4, 1e-3, 3e-3)] + [(1e-3, s) for s in range(5)]:
-                numbers = JOBS["classify"].from_dict({**settings, "rate": rate, "seed": seed}).numbers()
+                numbers = job_class("classify").from_dict({**settings, "rate": rate, "seed": seed}).numbers()
                 value = 0.8 + 0.05 * (row in good) - 0.1 * (rate != 1e-3) + draw.gauss(0, 0.002)
                 writer.writerow({"settings": json.dumps(numbers), "val_auc": value, "test_auc": 1 - value})
 
@@ -219,7 +219,7 @@ def test_tables_name_the_rates_that_the_study_found():
         assert set(table.rates) <= {run.title.rpartition(", seed ")[0] for run in runs}
         assert all("rate" in run.settings for run in runs), name
         for run in runs:
-            job = JOBS[table.command].from_dict(run.settings)
+            job = job_class(table.command).from_dict(run.settings)
             path = FOLDER.parent / job.results / f"{job.kind}.csv"
             rows.setdefault(path, read_rows(path))
             assert is_done(job, rows[path]), f"{name}: {run.title}"
@@ -799,7 +799,7 @@ def marks(load, tmp_path):
                 changes = {k: v if k == "class_weights" else json.loads(v) for k, v in sets.items()}
                 row, seeds = words[words.index("--row") + 1], words[words.index("--seeds") + 1:words.index("--set")]
                 for _, settings in planned("marks", table, [row], None, list(map(int, seeds)), changes):
-                    numbers = JOBS["forecast"].from_dict(settings).numbers()
+                    numbers = job_class("forecast").from_dict(settings).numbers()
                     append_row(tmp_path / "forecast.csv", {"settings": json.dumps(numbers), "val_mse": score(numbers),
                                                            "test_mse": score(numbers), "val_mae": 0, "test_mae": 0})
         return bench.Progress(name, tmp_path), asked
@@ -835,8 +835,8 @@ def test_marks_choose_then_search_then_compare(marks):
     assert "dim" not in table.rows["DLinear"] and table.rows["none"]["dim"] == 16
     for _, settings in planned("marks-exchange", table, ["none"], None, [3], {"horizon": 336}):
         asked = bench.settings(progress.case, "none", progress.choice, {"horizon": 336})
-        assert json.dumps(JOBS["forecast"].from_dict(settings).numbers()) == json.dumps(
-            JOBS["forecast"].from_dict({**asked, "rate": 0.01, "seed": 3}).numbers())
+        assert json.dumps(job_class("forecast").from_dict(settings).numbers()) == json.dumps(
+            job_class("forecast").from_dict({**asked, "rate": 0.01, "seed": 3}).numbers())
 
 
 def test_marks_of_volumes_say_what_the_choice_of_test_samples_does(load, tmp_path):

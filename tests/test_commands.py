@@ -38,7 +38,7 @@ from hot_nbdev.commands import (  # noqa: E402
     hot_segment,
     say,
 )
-from hot_nbdev.jobs import JOBS, config_for  # noqa: E402
+from hot_nbdev.jobs import config_for, job_class  # noqa: E402
 from hot_nbdev.models import make_model  # noqa: E402
 from hot_nbdev.results import append_row, read_rows  # noqa: E402
 
@@ -108,34 +108,14 @@ def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
         assert found["flips"] is True and found["rate"] == 1.0
 
 
-def test_former_names_are_read(capsys, tmp_path):
-    former = {
-        "data": "x",
-        "pool": "mean",
-        "stem_kernel": 5,
-        "features": 8,
-        "model_option": ["ff_hidden=8", 'attention_options={"pool": "sum"}'],
-    }
-    (tmp_path / "s.json").write_text(json.dumps(former))
+def test_settings_of_the_model_in_model_option(capsys, tmp_path):
+    asked = {"data": "x", "readout": "mean", "model_option": ["ff_hidden=8", 'attention_options={"pool": "sum"}']}
+    (tmp_path / "s.json").write_text(json.dumps(asked))
     found = settings(capsys, hot_classify, "--config", "s.json")
-    assert (found["readout"], found["stem_width"], found["kernel_features"], found["ff_hidden"]) == ("mean", 5, 8, 8)
+    assert (found["readout"], found["ff_hidden"]) == ("mean", 8)
     assert found["attention_options"] == {"pool": "sum"} and found["model_option"] == {}
-    found = settings(
-        capsys,
-        hot_forecast,
-        "--data",
-        "x",
-        "--pool=mean",
-        "--stem-kernel",
-        "7",
-        "--patch",
-        "4",
-        "--model-option",
-        "ff_bias=false",
-    )
-    assert (found["readout"], found["stem_width"], found["patch"], found["ff_bias"]) == ("mean", 7, [4], False)
-    (tmp_path / "s.json").write_text('{"pool": "mean", "readout": "mean"}')
-    assert "former name of 'readout'" in fails(capsys, hot_forecast, "--config", "s.json", "--data", "x")
+    found = settings(capsys, hot_forecast, "--data", "x", "--patch", "4", "--model-option", "ff_bias=false")
+    assert (found["patch"], found["ff_bias"]) == ([4], False)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +182,7 @@ def test_every_choice_of_the_papers_can_be_made():
         "segment": ((16, 16), [2, 4]),
     }
     for kind, (sizes, patches) in shapes.items():
-        known = JOBS[kind]().to_dict()
+        known = job_class(kind)().to_dict()
         for name, values in {**space, "patch": [[p] for p in patches]}.items():
             for value in values if name in known else ():
                 if (
@@ -212,7 +192,7 @@ def test_every_choice_of_the_papers_can_be_made():
                     or (kind, name, value) == ("classify", "heads", 32)
                 ):
                     continue
-                job = JOBS[kind].from_dict({"data": "x", "depth": 1, name: value})
+                job = job_class(kind).from_dict({"data": "x", "depth": 1, name: value})
                 with torch.device("meta"):
                     make_model(config_for(job, sizes, 1, 2), device="meta")
 
@@ -267,7 +247,7 @@ def test_a_run_folder_holds_one_run(capsys):
 
 def test_without_out_another_run_has_another_folder(monkeypatch):
     write_series()
-    job = JOBS["forecast"].from_dict(dict(data="waves.csv", lookback=24, horizon=12))
+    job = job_class("forecast").from_dict(dict(data="waves.csv", lookback=24, horizon=12))
     names = [
         jobs.run_name(job.replace(**change), job.parts())
         for change in (
@@ -570,7 +550,7 @@ def test_codes_that_are_no_class_are_named(capsys, code):
     ],
 )
 def test_ways_out_are_flags(text, flags):
-    assert as_flags(text, list(JOBS["segment"]().to_dict()) + ["mend", "readout"]) == flags
+    assert as_flags(text, list(job_class("segment")().to_dict()) + ["mend", "readout"]) == flags
 
 
 def test_only_the_first_process_speaks(capsys, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 from hot_nbdev.commands import hot_motion, hot_predict, hot_reproduce  # noqa: E402
-from hot_nbdev.jobs import JOBS, build, config_for, run_name  # noqa: E402
+from hot_nbdev.jobs import build, config_for, job_class, run_name  # noqa: E402
 from hot_nbdev.models import load_model  # noqa: E402
 from hot_nbdev.motion import MotionJob  # noqa: E402
 from hot_nbdev.paired import read_scores  # noqa: E402
@@ -90,7 +90,7 @@ def test_settings_of_the_job():
     parts = job.replace(samples=4).parts()
     model, x = build(job, parts)
     assert x.shape == (1, 16, 12, 2) and model(x).shape == (1, 16, 12, 1)
-    assert isinstance(job.task(parts), Fields) and JOBS["motion"] is MotionJob
+    assert isinstance(job.task(parts), Fields) and job_class("motion") is MotionJob
     assert config_for(job, (16, 12), 2).stem_padding == "circular"
     x, y = parts.train[torch.arange(4)]
     assert not torch.equal(job.augmentation(parts)(x, y)[0], x)      # endless data

@@ -10,7 +10,7 @@ from chapters import ROOT
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
 from hot_nbdev.commands import _jobs  # noqa: E402
-from hot_nbdev.jobs import JOBS, ForecastJob, config_for  # noqa: E402
+from hot_nbdev.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
 from hot_nbdev.results import read_rows, write_csv  # noqa: E402
 from hot_nbdev.tables import (  # noqa: E402
     BEFORE,
@@ -31,7 +31,7 @@ TABLES = read_tables()
 def test_every_run_of_every_table_has_settings_and_a_model(name):
     table = TABLES[name]
     for _, settings in planned(name, table):
-        job = JOBS[table.command].from_dict(settings)
+        job = job_class(table.command).from_dict(settings)
         scene = (16, 16) if len(job.patch) == 1 else (5, 16, 16)
         sizes = {"forecast": (96, 8), "classify": (28, 28, 28), "segment": scene, "motion": getattr(job, "size", None)}
         config_for(job, sizes[job.kind], 1, 2)
@@ -91,13 +91,13 @@ STUDIES = {name: table for name, table in TABLES.items() if name.startswith("mot
 
 @pytest.mark.parametrize("kind", JOBS)
 def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
-    "Also of rows that have former names, and name only what differed from the defaults."
+    "Also of rows that name only what differed from the defaults."
     path = ROOT / "results" / f"{kind}.csv"
     rows = read_rows(path) if path.exists() else []
     planners = {i: [] for i in range(len(rows))}
     for name, table in {**CHAPTERS, **STUDIES}.items():
         for title, settings in planned(name, table, seeds=table.seeds) if table.command == kind else ():
-            job = JOBS[kind].from_dict(settings)
+            job = job_class(kind).from_dict(settings)
             assert name in STUDIES or is_done(job, rows), f"{name}: {title}: there is no row"
             horizon = str(getattr(job, "horizon", ""))
             mine = [i for i, r in enumerate(rows) if (r.get("trained_horizon") or r.get("horizon", "")) == horizon]
@@ -157,7 +157,7 @@ def test_a_study_asks_for_exactly_the_rows_that_are_there(study, load, tmp_path,
             continue
         changes = {"rate": own["rate"], "move": "shift", "stem": "linear"}      # --set move=shift --set stem=linear
         plans = planned("defaults-motion", TABLES["defaults-motion"], None, None, [int(line["seed"])], changes)
-        assert sum(made_by(JOBS["motion"].from_dict(plan.settings), line) for plan in plans) == 1
+        assert sum(made_by(job_class("motion").from_dict(plan.settings), line) for plan in plans) == 1
 
 
 def test_no_file_of_results_is_left_over():
