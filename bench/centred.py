@@ -31,7 +31,7 @@ SEEDS = {"white64": (0, 1, 2)}          # else five
 BORROWED = {"white64": "white32"}       # whose rate it takes
 
 
-ATTENTIONS["centred"] = partial(kronecker, qk_center=True)      # the trial form, which stood outside the library, gave the same
+ATTENTIONS["centred"] = partial(kronecker, qk_center=True)     # the trial form gave the same
 
 
 def settings(task, kind, **more):

@@ -9,7 +9,6 @@ __all__ = ['FieldConfig', 'FieldModel', 'AxialTokenAttention', 'DilatedConfig', 
 # %% ../nbs/fields.ipynb #030c972f
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 import torch
 from torch import Tensor, nn

@@ -20,10 +20,10 @@ from .axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAtte
 from .kernels import KernelMap, PositiveRandomFeatures, elu_features, relu_features
 from .kronecker_attention import KroneckerAttention, mean, product
 from .near import LearnedBias, ModeDropout, Near, alibi, window
-from .patches import choose
+from .patches import ACTIVATIONS, choose
 from .positions import Turned
 from .transformer import FeedForward
-from .variants import Centred, LateBias, OwnMatrices, Pooled, Tempered, combined
+from .variants import Activated, Centred, LateBias, OwnMatrices, Pooled, Tempered, combined
 
 # %% ../nbs/11c_names.ipynb #f5a736c2
 def found(
@@ -168,14 +168,16 @@ def kronecker(
     qk_center: bool = False,         # take off what all slices of a mode share?
     temperature: bool = False,       # does each mode learn a factor of its scores?
     qk_gain: float | None = None,    # of the initial matrices of queries and keys; default: 4 with qk_norm, else 1
+    qk_act: str | None = None,       # 'relu', 'gelu' or 'silu' on pooled queries and keys, before the norm
     kernel: Callable | None = None, rotary: Callable | None = None, by_mode: Mapping | None = None, causal: Sequence[int] = (),
     dropout: float = 0.0, bias: bool = True, device=None, dtype=None,
 ) -> KroneckerAttention:
     "Kronecker attention from settings."
     new, power = dict(device=device, dtype=dtype), _power(pool, project, qk_norm, bias)
-    pooled, combine = power > 0 and not qk_norm, {"product": product, "sum": mean}[choose("KroneckerAttention", "combine", combine, ("product", "sum"))]
-    wanted = [(temperature, Tempered), (pooled, Pooled), (qk_center, Centred), (project == "after", LateBias), (not shared, OwnMatrices)]
-    layer, more = _turned([*(part for is_, part in wanted if is_), KroneckerAttention], rotary, **({"power": power} if pooled else {}))
+    act = None if qk_act is None else ACTIVATIONS[choose("KroneckerAttention", "qk_act", qk_act, ACTIVATIONS)]
+    pooled, combine = power > 0 and (act is not None or not qk_norm), {"product": product, "sum": mean}[choose("KroneckerAttention", "combine", combine, ("product", "sum"))]
+    wanted = [(temperature, Tempered), (act, Activated), (pooled, Pooled), (qk_center, Centred), (project == "after", LateBias), (not shared, OwnMatrices)]
+    layer, more = _turned([*(part for is_, part in wanted if is_), KroneckerAttention], rotary, **({"power": power} if pooled else {}), **({"act": act} if act else {}))
     weigh = weighing("KroneckerAttention", range(order), kernel, by_mode, order, heads, causal, **new)
     return layer(dim, heads, order, combine=combine, causal=causal, weigh=weigh, norm=nn.LayerNorm if qk_norm else nn.Identity,
                  gain=qk_gain or (4.0 if qk_norm else 1.0), dropout=dropout, bias=bias, **more, **new)

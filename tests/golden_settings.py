@@ -45,6 +45,9 @@ ATTENTION = [
     ("product, four modes", "product", 4, MASKED, dict(dim=4, qk_norm=False, sizes=[2, 2, 2, 2])),
     ("sum, own, sum pooling", "sum", 2, MASKED, dict(shared=False, pool="sum")),
     ("centred, temperature", "product", 2, MASKED, dict(qk_center=True, temperature=True)),
+    ("centred, rsqrt, silu, bare", "sum", 2, MASKED, dict(qk_center=True, qk_act="silu", qk_norm=False, pool="rsqrt")),
+    ("relu of queries, temperature", "product", 2, MASKED, dict(qk_act="relu", temperature=True, pool="sum")),
+    ("gelu of queries, bare", "product", 2, PLAIN, dict(qk_act="gelu", qk_norm=False)),
     ("hot1", "hot1", 3, MASKED, {}),
     ("hot1, causal", "hot1", 2, STREAM, dict(causal=[0])),
     ("hot2 code", "hot2", 2, MASKED, {}),
@@ -142,7 +145,7 @@ def other_cases():
     yield case("axial rotary", "rotary", "modes; places", x, given, head_dim=8, order=2, axial=True)
     x = {"x": r(2, 5, 4, 2), "mask": torch.rand(2, 5, 4) < 0.7}
     for stem, more in (("linear", dict(norm=True)), ("conv", dict(act="relu", causal=[0])),
-                       ("local", dict(padding="circular")), ("local", dict(causal=[0], width=5, act="silu"))):
+                       ("local", dict(causal=[0], width=5, act="silu"))):
         name = f"patches, {stem}" + (", causal" if stem == "local" and "causal" in more else "")
         yield case(name, "patches", MASKED, x, in_channels=2, dim=4, patch=[2, 2], stem=stem, **more)
     yield case("feed-forward, gelu", "feed_forward", PLAIN, {"x": r(3, 4)}, dim=4, hidden=6)
