@@ -50,29 +50,30 @@ def product(
     maps: Sequence,               # for each mode (B, heads, *n_c of the other causal modes, n_m, n'_m), or a pair (L, R) for L @ R
     v: Tensor,                    # values, (B, heads, n'1, …, n'k, f)
     causal: Sequence[int] = (),   # causal modes, ascending: their maps come first, since the others know the query's time
+    multiply: Callable = along,   # (A, v, mode, causal) -> v: the mode product; that of several devices is another
 ) -> Tensor:                      # (B, heads, n1, …, nk, f)
     "The Kronecker product of the maps times the values."
-    if not causal and not torch.is_grad_enabled() and all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps):
+    if multiply is along and not causal and not torch.is_grad_enabled() and all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps):
         shape, v = v.shape, v.movedim(-1, 2).contiguous()               # (B, heads, f, n1, …, nk): one copy serves all modes
         for S in reversed(maps):                                        # each brings its mode to the front
             v = S.to(v.dtype) @ v.view(*shape[:2], prod(shape[2:]) // max(S.shape[-1], 1), S.shape[-1]).mT
         return v.view(shape)
     if causal:
-        v = jointly(maps, v, causal)
+        v = jointly(maps, v, causal, multiply)
     free = [m for m in range(len(maps)) if m not in causal]
     for m, A in steps_of(maps, free, prod(v.shape[2:])):
-        v = along(formed(A), v, m, causal)
+        v = multiply(formed(A), v, m, causal)
     return v
 
 # %% ../nbs/08_kronecker_attention.ipynb #d4b9dfb4
-def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = ()) -> Tensor:      # as `product`
+def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along) -> Tensor:      # as `product`
     "The Kronecker sum of the maps, over their number, times the values."
     shares = [(S[0] / len(maps), S[1]) if isinstance(S, tuple) else S / len(maps) for S in maps]
     total = None
     for m in range(len(maps)):
         y = v
         for _, A in steps_of(shares, [m], prod(v.shape[2:])):
-            y = along(formed(A), y, m, causal)
+            y = multiply(formed(A), y, m, causal)
         total = y if total is None else total.add_(y)
     return total
 
@@ -251,10 +252,11 @@ def jointly(
     maps: Sequence,          # of all modes, as in `product`
     v: Tensor,               # (B, heads, n1, …, nk, f)
     causal: Sequence[int],   # causal modes, ascending, at least one
+    multiply: Callable = along,
 ) -> Tensor:                 # like v
     "Multiply the causal modes by their joint map; if there are several it is formed, as each map knows the query's place in the others."
     if len(causal) == 1:
-        return along(formed(maps[causal[0]]), v, causal[0], causal)
+        return multiply(formed(maps[causal[0]]), v, causal[0], causal)
     c, axes, joint = len(causal), [2 + m for m in causal], 1
     front = list(range(2, 2 + c))
     for i, m in enumerate(causal):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import formed, full_precision, fused, merge, merged, softmax_map, split, wide
-from .kernels import EMPTY, KernelMap, features_of, over, running_sums, scaled_means, scaled_sums
+from .kernels import EMPTY, KernelMap, features_of, hidden, over, running_sums, scaled_means, scaled_sums
 from .kronecker_attention import KroneckerAttention, along, floor_share, floored, masked, mean, prefix_sums
 
 # %% ../nbs/26_streams.ipynb #0e4afe52
@@ -88,10 +88,11 @@ def attend_next(
     C, N, (k, v, taking), kept = *q.shape[2:4], *_remember(k, v, taking, past, getattr(weigh, "span", None))
     seen, (q, k, v) = _seen(q, k, taking), (t.flatten(2, 3) for t in (q, k, v))
     if weigh is softmax_map and not share:
-        return fused(q, k, v, seen).unflatten(2, (C, N)), kept
+        return fused(q, k, v, seen).to(v.dtype).unflatten(2, (C, N)), kept
     seen = weigh.within(seen, q, k) if hasattr(weigh, "within") else seen
     S = floored(formed(weigh(q, k, seen)), seen, share)
-    return (S.to(v.dtype) @ v).unflatten(2, (C, N)), kept
+    with full_precision(v):
+        return (S.to(v.dtype) @ v).unflatten(2, (C, N)), kept
 
 # %% ../nbs/26_streams.ipynb #02b0ae22
 #| code-fold: true
@@ -148,7 +149,7 @@ def _(layer: KroneckerAttention, x, mask, state, start):
             y = y if m == c else along(S, y, m, causal)
         return y
     y = combine(maps, v, (c,)) if mask is None else masked(combine, maps, v, mask, mask, (c,), maps)
-    return layer.to_out(merge(y)), replace(state, tensors={**sums, **kept})
+    return layer.to_out(merge(y).to(x.dtype)), replace(state, tensors={**sums, **kept})
 
 # %% ../nbs/26_streams.ipynb #46d4a0f1
 #| code-fold: true
@@ -326,9 +327,9 @@ def _rows(state: StreamState, rows: Sequence[int], op: str) -> list:
 #| code-summary: "Source of `_scaled` and `_even`"
 def _scaled(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
     "The same for features with logarithms: each sum has a scale of its own, so that nothing overflows."
-    a, b = weigh.phi.logarithms(q), weigh.phi.logarithms(k if taking is None else k.masked_fill(~taking, 0.0))
+    a, b = weigh.phi.logarithms(q), hidden(weigh.phi.logarithms(hidden(k, taking)), taking, -inf)
     with full_precision(v):
-        s, top = (t.to(sum_dtype(v.device)) for t in scaled_sums(b if taking is None else b.masked_fill(~taking, -inf), v))
+        s, top = (t.to(sum_dtype(v.device)) for t in scaled_sums(b, v))
         if past:
             s, top = (torch.cat([past[n].unsqueeze(2), t], 2) for n, t in (("sums", s), ("scale", top)))
         s, top = running_sums(s, top, 2)

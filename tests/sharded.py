@@ -2,6 +2,7 @@
 import contextlib
 import copy
 import itertools
+from math import prod
 
 import torch
 from layers import DIM, HEADS, random_mask, tensor
@@ -10,26 +11,26 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hot_nbdev.cost import count
-from hot_nbdev.kernels import ElementwiseFeatures, PositiveRandomFeatures
+from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
+from hot_nbdev.names import kronecker
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.positions import LearnedPositions, Rotary
 from hot_nbdev.replacing import FlatNdLinear, NdFeedForward
-from hot_nbdev.sharding import ModeParts, local_part, shard_modes, sum_gradients, whole_tensor
-from hot_nbdev.sharding_cost import attention_traffic, sharding_plan
+from hot_nbdev.sharding import ModeParts, local_part, part_sizes, sent, shard_modes, sum_gradients, whole_tensor
 from hot_nbdev.transformer import Block, FeedForward
 
-KERNELS = {"softmax": None, "elu": lambda: ElementwiseFeatures("elu"),
+KERNELS = {"softmax": None, "elu": lambda: elu_features,
            "random": lambda: PositiveRandomFeatures(DIM // HEADS, 3)}
 # sizes, causal modes, mode -> axis of the mesh of 2 × 2 processes, or of 4 ("all")
 CUTS = [((5,), (), {0: "all"}), ((5, 3), (), {0: "all"}), ((2, 7), (), {1: "all"}), ((5, 3, 4), (), {1: "a"}),
         ((5, 3, 4), (), {2: "a", 0: "b"}), ((4, 6, 2), (0,), {1: "all"}), ((5, 3, 4), (0,), {0: "all"}),
         ((5, 3, 4), (1,), {1: "a", 2: "b"}), ((3, 2, 5), (0, 1), {2: "all"}), ((5,), (0,), {0: "all"}),
         ((7, 3), (1,), {0: "b", 1: "a"})]
-SETTINGS = [("softmax", "product", False), ("softmax", "sum", True), ("random", "product", True), ("elu", "sum", False)]
+SETTINGS = [("softmax", "product", False), ("softmax", "sum", True), ("random", "product", True), ("elu", "sum", False),
+            ("softmax", "product", True)]
 CHOICES = [("mean", "before", True, True), ("sum", "after", False, False), ("rsqrt", "before", False, True),
            ("sum", "before", True, False)]
 
@@ -38,23 +39,20 @@ def make_kernel(name):
     return KERNELS[name]() if KERNELS[name] else None
 
 
-class Sent:
-    "Bytes that this process sends while it is on, if sums go around in a ring; and how many calls there were."
-    def __enter__(self):
-        self.bytes, self.calls, self.former = 0, 0, (distributed.all_reduce, distributed.all_to_all_single)
-        def total(t, group=None, **more):
-            p = distributed.get_world_size(group)
-            self.bytes, self.calls = self.bytes + 2 * (p - 1) * t.nbytes / p, self.calls + 1
-            return self.former[0](t, group=group, **more)
-        def exchange(out, t, receive, send, group=None):
-            own = send[distributed.get_rank(group)]
-            self.bytes, self.calls = self.bytes + (sum(send) - own) * t.element_size(), self.calls + 1
-            return self.former[1](out, t, receive, send, group=group)
-        distributed.all_reduce, distributed.all_to_all_single = total, exchange
-        return self
-
-    def __exit__(self, *_):
-        distributed.all_reduce, distributed.all_to_all_single = self.former
+def expected(sizes, causal, parts, ranks, masked, batch, size=8):
+    "Bytes that a process sends in one pass of a layer with softmax: sums go around in a ring, rows go for columns."
+    cut = {m: part_sizes(sizes[m], p) for m, p in parts.items()}
+    own = [cut[m][ranks[m]] if m in cut else n for m, n in enumerate(sizes)]
+    now, total, width = list(own), 0, DIM // HEADS + masked
+    for m, p in parts.items():
+        now[m], places = sizes[m], {c: p if c == m else own[c] for c in causal}
+        rows = sum(n * prod(places[c] for c in causal if c != i) for i, n in enumerate(now))
+        total += 2 * (p - 1) / p * batch * rows * (DIM + bool(causal or masked))
+        front = batch * HEADS * prod(own[c] for c in causal if c != m)
+        columns = width * prod(n for i, n in enumerate(own) if i != m and i not in causal)
+        mine = part_sizes(columns, p)[ranks[m]]
+        total += front * (own[m] * (columns - mine) + (sizes[m] - own[m]) * mine)
+    return size * total
 
 
 def far(a, b):
@@ -71,9 +69,9 @@ def compare(whole, x, mask, mesh, cut, k, sizes=None):
     weights = tensor(*y.shape, seed=5)
     (y * weights).sum().backward()
     own = local_part(x.detach(), mesh, axes).clone().requires_grad_()
-    with Sent() as forward:
+    with sent() as forward:
         found = sharded(own, None if mask is None else local_part(mask, mesh, at))
-    with Sent() as backward:
+    with sent() as backward:
         (found * local_part(weights, mesh, axes)).sum().backward()
     sum_gradients(sharded, mesh, list(cut.values()))
     pairs = zip(sharded.parameters(), whole.parameters(), strict=True)
@@ -85,13 +83,12 @@ def compare(whole, x, mask, mesh, cut, k, sizes=None):
 def layers(meshes, note):
     "All settings of the layer, with and without a mask, and what they send."
     for i, ((sizes, causal, cut), (kernel, combine, masked)) in enumerate(itertools.product(CUTS, SETTINGS)):
-        pool, project, norm, shared = CHOICES[(i + i // 4) % 4]
+        pool, project, norm, shared = CHOICES[(i + i // len(SETTINGS)) % 4]
         torch.manual_seed(i)
-        layer = KroneckerAttention(DIM, HEADS, len(sizes), combine=combine, pool=pool, project=project, qk_norm=norm,
-                                   shared=shared, temperature=bool(i % 3), qk_center=bool(i % 2), causal=causal,
-                                   kernel=make_kernel(kernel),
-                                   rotary=Rotary(DIM // HEADS) if i % 5 else None,
-                                   by_mode={-1: dict(window=1, bias="alibi")} if i % 3 == 1 else None).double()
+        layer = kronecker(DIM, HEADS, len(sizes), combine=combine, pool=pool, project=project, qk_norm=norm,
+                          shared=shared, temperature=bool(i % 3), qk_center=bool(i % 2), causal=causal,
+                          kernel=make_kernel(kernel), rotary=Rotary(DIM // HEADS) if i % 7 else None,
+                          by_mode={-1: dict(window=1, bias="alibi")} if i % 3 == 1 else None).double()
         x, mask = tensor(2, *sizes, DIM, seed=i), random_mask(2, *sizes, seed=i) if masked else None
         if masked:
             mask[:, :2] = False                     # a process may have no valid position
@@ -103,10 +100,10 @@ def layers(meshes, note):
         note[name] = off
         ranks = {m: mesh.get_local_rank(a) for m, a in cut.items()}
         parts = {m: mesh.size(mesh.mesh_dim_names.index(a)) for m, a in cut.items()}
-        plan = attention_traffic(layer, sizes, parts, batch=2, masked=masked, ranks=ranks)
-        note[f"bytes {name}"] = abs(forward.bytes - plan.bytes) + abs(forward.calls - plan.collectives)
-        if not masked:                              # no gradient goes to a mask, so with one a call is saved
-            note[f"bytes back {name}"] = abs(backward.bytes - plan.bytes) + abs(backward.calls - plan.collectives)
+        note[f"bytes back {name}"] = abs(sum(forward) - sum(backward)) + abs(len(forward) - len(backward))
+        if kernel == "softmax":
+            off = abs(sum(forward) - expected(sizes, causal, parts, ranks, masked, 2))
+            note[f"bytes {name}"] = off + abs(len(forward) - 3 * len(parts))
 
 
 def models(meshes, note):
@@ -193,6 +190,7 @@ def second(meshes, note):
     own = local_part(x, mesh, {2: "all"})
     note["twice"] = far([twice(sharded, own, {2: "all"})], [local_part(twice(layer, x, {}), mesh, {2: "all"})])
     note["empty"] = float(sharded(own[:0]).shape != own[:0].shape)
+    note["twice, its name"] = float("combine=product" not in repr(sharded))
     whole = distribute_tensor(x, mesh, [Shard(2)])
     y = DTensor.from_local(sharded(whole.to_local()), mesh, [Shard(2)], shape=x.shape, stride=x.stride())
     note["DTensor"] = far([y.full_tensor()], [layer(x)])
@@ -225,24 +223,6 @@ def beside_data(meshes, note):
     note["FSDP"] = far([4 * p.grad.full_tensor() for p in model.parameters()], want)
 
 
-def planned(meshes, note):
-    "Multiply-adds as planned, memory near it."
-    for combine, kernel, sizes in itertools.product(("product", "sum"), KERNELS, ((8, 12), (8, 6, 5))):
-        kernel = make_kernel("elu" if kernel == "elu" else "softmax")
-        layer = KroneckerAttention(32, 4, len(sizes), combine=combine, kernel=kernel)
-        plan = sharding_plan(layer, sizes, {0: 4}, batch=3)
-        layer, x = shard_modes(layer, meshes["all"], {0: "all"}, {0: sizes[0]}), torch.randn(3, *plan.part, 32)
-        with torch.no_grad():
-            note[f"work {combine} {kernel} {sizes}"] = float(count(layer, x).multiply_adds != plan.multiply_adds)
-    for combine in ("product", "sum"):
-        layer, x = KroneckerAttention(32, 4, 2, combine=combine), torch.randn(1, 64, 250, 32)
-        layer, plan = shard_modes(layer, meshes["all"], {0: "all"}), sharding_plan(layer, (256, 250), {0: 4})
-        # Gloo's thread may let go of what was sent a moment after the call is back: one call in ten counts it twice
-        with torch.no_grad():
-            peak = min(count(layer, x).peak for _ in range(8))
-        note[f"memory {combine}"] = float(not 0.9 < (peak + x.nbytes) / plan.memory < 1.1)
-
-
 def errors(meshes, note):
     "What differs between processes is an error in all of them, and nobody waits."
     layer = shard_modes(KroneckerAttention(DIM, HEADS, 2).double(), meshes["all"], {1: "all"})
@@ -262,7 +242,7 @@ def errors(meshes, note):
         with contextlib.suppress(ValueError):
             model(torch.randn(1, 3, 4, 1))
             note["error patch"] = 1.0
-    cut, = ModeParts(meshes["all"], {0: "all"}).cuts("x", (1, rank, 1), 1)
+    cut, = ModeParts(meshes["all"], {0: "all"}).cuts("x", torch.empty(1, rank, 1), 1)
     note["cut"] = float((cut.sizes, cut.start) != ((0, 1, 2, 3), sum(range(rank))))
 
 
@@ -288,7 +268,7 @@ def work(rank, folder, count, coverage_file=None):
               "square": init_device_mesh("cpu", (2, count // 2), mesh_dim_names=("a", "b"))}
     note = {}
     with counting_lines(coverage_file if rank == 0 else None):
-        for part in (layers, models, uneven, linear, second, planned, beside_data, errors):
+        for part in (layers, models, uneven, linear, second, beside_data, errors):
             part(meshes, note)
     torch.save(note, f"{folder}/{rank}.pt")
     distributed.destroy_process_group()

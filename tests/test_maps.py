@@ -5,7 +5,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from hot_nbdev.maps import check_blocks, map_rows, pattern_share, rank_one_distance, sum_rank_bound
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.maps import (
+    Changed,
+    changed,
+    check_blocks,
+    identity_map,
+    map_rows,
+    model_maps,
+    other_sample,
+    pattern_share,
+    rank_one_distance,
+    sum_rank_bound,
+    uniform_map,
+)
+from hot_nbdev.model_config import HOTConfig
+from hot_nbdev.models import HOTEncoder
+from hot_nbdev.names import kronecker
 from hot_nbdev.results import read_rows
 
 
@@ -86,3 +102,48 @@ def test_rows_of_one_mode_and_of_several():
     assert [(r["block"], r["mode"], r["step"]) for r in rows] == expected
     assert all((r["equation_12"] is None) == (r["mode"] != "joint") for r in rows)
     assert all(r["equation_12"] <= r["stable_rank"] + 1e-6 for r in rows if r["mode"] == "joint")
+
+
+@pytest.mark.parametrize("name", ["product", "sum", "hot2", "full", "axial", "divided", "multiscale"])
+def test_an_intervention_changes_what_it_names_and_leaves_the_model_as_it_was(name):
+    torch.manual_seed(0)
+    model = HOTEncoder(HOTConfig(patch=(1, 1), dim=8, depth=2, heads=2, attention=name, positions="none")).eval()
+    x, mask, keys = torch.randn(3, 4, 5, 1), torch.rand(3, 4, 5) < 0.7, list(model.state_dict())
+    for own in (None, mask):
+        y = model(x, own)
+        with changed(model, lambda S: S):
+            torch.testing.assert_close(model(x, own), y)
+        with changed(model, uniform_map, heads=[1]):
+            for block in model_maps(model, x, own):
+                for S in block:
+                    assert (S[:, 0] - S[:, 0].amax(-1, keepdim=True)).abs().max() > 1e-3
+                    even = S[:, 1].amax(-1) * (S[:, 1] > 1e-9).sum(-1)
+                    torch.testing.assert_close(even[even > 0], torch.ones_like(even[even > 0]))
+            assert (model(x, own) - y).abs().max() > 1e-4
+        assert model(x, own).equal(y) and list(model.state_dict()) == keys
+    with pytest.raises(KeyError), changed(model, identity_map):
+        raise KeyError
+    assert not any(isinstance(m, Changed) for m in model.modules())
+
+
+def test_the_maps_of_another_sample_are_those_that_it_has():
+    torch.manual_seed(0)
+    layer, x = KroneckerAttention(8, 2, 2), torch.randn(3, 4, 5, 8)
+    whole = [S.roll(1, 0) for S in layer.maps(x)]
+    with changed(layer, other_sample):
+        torch.testing.assert_close(layer.maps(x), whole)
+    with changed(layer, other_sample, mode=1):
+        torch.testing.assert_close(layer.maps(x)[1], whole[1])
+        assert not torch.allclose(layer.maps(x)[0], whole[0])
+
+
+def test_an_intervention_keeps_windows_causal_modes_and_gradients():
+    torch.manual_seed(0)
+    layer = kronecker(8, 2, 2, causal=(0,), by_mode={1: dict(window=1), 0: dict(bias="learned", reach=2)}).double()
+    x = torch.randn(2, 4, 5, 8, dtype=torch.float64, requires_grad=True)
+    own = layer.maps(x)
+    with changed(layer, uniform_map):
+        S, T = layer.maps(x)
+        layer(x).square().sum().backward()
+    assert ((S > 0) == (own[0] > 0)).all() and ((T > 0) == (own[1] > 0)).all()
+    assert x.grad.abs().max() > 0 and layer.weigh[0].score_mod.table.grad is None

@@ -1,4 +1,4 @@
-"""One tensor on several processes: the numbers of one process, the bytes of the plan, and errors where nobody waits."""
+"""One tensor on several processes: the numbers of one, the bytes of the formula, and errors where nobody waits."""
 import multiprocessing
 
 import pytest
@@ -9,13 +9,9 @@ from layers import tensor
 from torch import distributed
 from torch.multiprocessing import start_processes
 
-from hot_nbdev.cost import cost
-from hot_nbdev.kernels import ElementwiseFeatures
-from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.pooling import slice_means
+from hot_nbdev.kronecker_attention import KroneckerAttention, pool
 from hot_nbdev.positions import LearnedPositions
-from hot_nbdev.sharding import Cut, part_means, part_sizes
-from hot_nbdev.sharding_cost import attention_traffic, sharding_plan
+from hot_nbdev.sharding import Cut, part_means, part_sizes, shard_modes
 
 PROCESSES = 4
 GLOO = distributed.is_available() and distributed.is_gloo_available()
@@ -47,7 +43,7 @@ def test_parts_give_the_numbers_and_gradients_of_the_whole(notes):
     assert off(notes, "(") == {}
 
 
-def test_each_process_sends_what_is_planned_to_the_byte(notes):
+def test_each_process_sends_what_the_formula_says_to_the_byte(notes):
     assert off(notes, "bytes") == {}
 
 
@@ -71,10 +67,6 @@ def test_data_and_weights_may_be_shared_out_besides(notes):
     assert off(notes, "DDP", "FSDP") == {}
 
 
-def test_work_is_that_of_the_plan_and_memory_near_it(notes):
-    assert off(notes, "work", "memory") == {}
-
-
 def test_processes_that_do_not_fit_together_say_so(notes):
     assert off(notes, "error") == {}
 
@@ -92,7 +84,7 @@ def test_parts_are_as_equal_as_can_be():
 
 def test_without_a_cut_means_are_those_of_a_whole():
     x = tensor(2, 3, 4, 8)
-    for a, b in zip(part_means(x, None, ()), slice_means(x), strict=True):
+    for a, b in zip(part_means(x, None, ()), pool(x), strict=True):
         assert all(torch.as_tensor(s).equal(torch.as_tensor(t)) for s, t in zip(a, b, strict=True))
 
 
@@ -103,34 +95,26 @@ def test_learned_positions_of_a_part_are_a_part_of_them():
             assert table.table((count, 4), {0: (first, size)}).equal(table.table((size, 4))[first:first + count])
 
 
-def test_more_processes_send_less_each_and_wait_no_longer():
-    layer = KroneckerAttention(32, 4, 3, device="meta")
-    plans = {p: sharding_plan(layer, (64, 64, 64), {0: p}) for p in (2, 4, 8, 64)}
-    values = [plan.traffic.values for plan in plans.values()]
-    assert values == sorted(values, reverse=True)
-    for p, plan in plans.items():
-        assert plan.traffic.values == 2 * (p - 1) / p * 64 ** 3 * 32 / p * 4
-    one = sharding_plan(layer, (64, 64, 64), {0: 1})
-    assert one.traffic.bytes == 0 and one.multiply_adds == cost(layer, (64, 64, 64)).multiply_adds
+def test_what_cannot_be_cut_says_so_and_stays_as_it_is():
+    class Mesh:
+        ndim = 2
+
+        def get_group(self, axis):
+            return axis
+    layer, conv = KroneckerAttention(8, 2, 2, causal=(0, 1)), torch.nn.Conv1d(2, 2, 3)
+    for model, modes, says in [(layer, {0: "a"}, "none of them can be cut"),
+                               (layer, {2: "a"}, "mode 2 is out of range"),
+                               (torch.nn.Sequential(layer, conv), {0: "a"}, "1 is a Conv1d, which is not known"),
+                               (layer, {}, "give at least one mode"),
+                               (layer, {0: "a", 1: "a"}, "each an axis of the mesh for itself")]:
+        with pytest.raises(ValueError, match=says):
+            shard_modes(model, Mesh(), modes)
+    assert type(layer) is KroneckerAttention
 
 
-def test_a_thin_kernel_sends_its_features_where_those_are_fewer():
-    layer = KroneckerAttention(32, 4, 2, kernel=ElementwiseFeatures("elu"), device="meta")     # 8 features
-    for p, fewer in [(2, True), (8, True), (9, False), (32, False)]:
-        values = attention_traffic(layer, (64, 9), {0: p}).values
-        assert (values == 4 * 2 * (p - 1) / p * 8 * 9 * 32) == fewer
-
-
-def test_what_cannot_be_planned_says_so():
-    layer = KroneckerAttention(8, 2, 2, causal=(0, 1), device="meta")
-    with pytest.raises(ValueError, match="none of several causal ones"):
-        attention_traffic(layer, (3, 4), {0: 2})
-    with pytest.raises(ValueError, match="attention_traffic: sizes is"):
-        attention_traffic(layer, (3,), {})
-
-
-def test_a_cut_places_and_picks():
-    cut = Cut(1, (2, 0, 3), 2, None)
+def test_a_cut_places_and_picks(monkeypatch):
+    monkeypatch.setattr(distributed, "get_rank", lambda group: 2)
+    cut = Cut(1, (2, 0, 3), None)
     t = tensor(2, 3, 4)
     placed = cut.place(t, -2)
     assert placed.shape == (2, 5, 4) and cut.pick(placed, 1).equal(t) and placed[:, :2].abs().max() == 0

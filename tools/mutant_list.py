@@ -463,8 +463,6 @@ NEAR = [
      "test_near.py::test_a_bias_handed_in_gets_true_positions"),
     ("near", "return near if seen is None else seen & near", "return near",
      "'test_near.py::test_steps_with_windows_and_biases_equal_the_whole[product-softmax-False]'"),
-    ("streams", ".tril(T - C)", ".tril()",
-     "'test_near.py::test_steps_with_windows_and_biases_equal_the_whole[product-softmax-False]'"),
     ("streams", "T - span, span).clone()", "T - span, span)",
      "'test_near.py::test_with_a_window_the_state_grows_to_the_window_and_no_further[kronecker-softmax]'"),
     ("streams", "rate > 0 or getattr(m, \"chance\", 0.0) > 0", "rate > 0",
@@ -490,11 +488,31 @@ NEAR = [
     ("kronecker_attention", "weigh.within(seen, q, k) if hasattr(weigh, \"within\") else seen", "seen",
      "test_kronecker_attention.py::test_with_a_mask_no_weight_leaves_the_window"),
 ]
+INTERVENED = "'test_maps.py::test_an_intervention_changes_what_it_names_and_leaves_the_model_as_it_was[product]'"
+MAPS = [
+    ("maps", "T = T.masked_fill(~seen, 0.0)", "T = T * 1.0",
+     "test_maps.py::test_an_intervention_keeps_windows_causal_modes_and_gradients"),
+    ("maps", "chosen[list(self.heads)] = True", "chosen[0] = True", INTERVENED),
+    ("maps", "if mode in (None, m) else as_module(f)", "if True else as_module(f)",
+     "test_maps.py::test_the_maps_of_another_sample_are_those_that_it_has"),
+    ("maps", "for layer, weigh in zip(layers, former):", "for layer, weigh in zip(layers[:1], former):", INTERVENED),
+]
+SENT = "test_sharding.py::test_each_process_sends_what_the_formula_says_to_the_byte"
+WHOLE = "test_sharding.py::test_parts_give_the_numbers_and_gradients_of_the_whole"
+PARTS = [
+    ("sharding", "found.append(2 * (p - 1) * t.nbytes / p)", "found.append((p - 1) * t.nbytes / p)", SENT),
+    ("sharding", "ctx.both = transposed, function", "ctx.both = function, transposed", WHOLE),
+    ("sharding", "[:, None, None] > cut.rank", "[:, None, None] >= cut.rank", WHOLE),
+    ("sharding", "A.to(y.dtype).reshape(-1, *A", "A.to(y.dtype).mT.reshape(-1, *A", WHOLE),
+    ("sharding", "if i != 1 + mode and len(set(values)) > 1:", "if i > 1 + mode and len(set(values)) > 1:",
+     "test_sharding.py::test_processes_that_do_not_fit_together_say_so"),
+]
+
 GROUPS = {"pooling": POOLING, "masks": MASKS, "causal": CAUSAL, "attend": ATTEND, "kernels": KERNELS,
           "sequence": SEQUENCE, "biases": BIASES, "modes": MODES, "patches": PATCHES, "positions": POSITIONS,
           "scaler": SCALER, "splits": SPLITS, "checks": CHECKS, "resume": RESUME, "storage": STORAGE, "tasks": TASKS,
           "schedule": SCHEDULE, "costs": COST, "config": CONFIG, "rows": ROWS, "streams": STREAMS,
-          "near": NEAR}
+          "near": NEAR, "maps": MAPS, "parts": PARTS}
 MUTANTS = [(group, *mutant) for group, found in GROUPS.items() for mutant in found]
 
 EQUIVALENT = {
