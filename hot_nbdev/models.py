@@ -73,10 +73,7 @@ class Model(nn.Module):
     "What all models share: settings, and a folder to live in."
     config_class = ModelConfig
 
-    def __init__(
-        self,
-        config: ModelConfig,    # of `config_class`
-    ):
+    def __init__(self, config: ModelConfig):    # of `config_class`
         super().__init__()
         if not isinstance(config, self.config_class):
             raise ValueError(f"{type(self).__name__}: config must be a {self.config_class.__name__}, but is a "

@@ -543,7 +543,7 @@ def test_codes_that_are_no_class_are_named(capsys, code):
         ("give folder=, or set HOT_DATA", "give --data-dir, or set HOT_DATA"),
         ("read it by verify=False", "read it by --no-verify"),
         ("use block=16.", "use --block 16."),
-        ("choose pool='mean'", "choose --readout mean"),
+        ("choose readout='mean'", "choose --readout mean"),
         ("ignore=(5, 6)", "--ignore 5 6"),
         ("ignore=(5,)", "--ignore 5"),
         ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay"),
@@ -679,7 +679,7 @@ def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
             'model_option=attention_options={"pool": "sum", "qk_norm": true}',
             "model_option=ff_bias=false",
             "patch=8,1",
-            "pool=mean",
+            "readout=mean",
         ],
     )
     ((_, job),) = commands._jobs("ablations", commands.read_tables()["ablations"], given)

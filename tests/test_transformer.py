@@ -104,3 +104,23 @@ def test_feature_functions_by_name(name):
     layer = FullAttention(16, 2, 1, weigh=KernelMap(kernel), dtype=torch.float64)
     assert layer(torch.randn(3, 5, 16, dtype=torch.float64)).isfinite().all()
     assert make_kernel(None, 8) is None
+
+
+@pytest.mark.parametrize("name, by_mode, message", [
+    ("product", {2: {}}, "KroneckerAttention: by_mode has mode 2, but of the 2 modes only .0, 1."),
+    ("axial", {0: dict(window=2.0)}, "AxialAttention: by_mode of mode 0: window is 2.0, but must be a whole number"),
+    ("divided", {"-1": dict(bias="learned", reach=True)}, "DividedAttention: by_mode of mode 1: reach is True"),
+    ("sum", {0: {}, "0": {}}, "by_mode has mode 0 twice"), ("product", [1], "by_mode is .1., but must give each mode"),
+    ("temporal", {1: dict(window=1)}, "of the 2 modes only .0,. have a map of their own"),
+    ("product", {0: dict(dropout=True)}, "dropout is True, but must be at least 0 and below 1"),
+    ("product", {0: dict(dilation=2)}, "dilation is 2 without a window")])
+def test_options_of_a_mode_are_checked_at_the_door(name, by_mode, message):
+    with pytest.raises(ValueError, match=message):
+        make_attention(name, 16, 2, 2, by_mode=by_mode)
+
+
+def test_signatures_name_what_is_passed_on():
+    for name in ("hot1", "hot2", "divided", "multiscale", "spatial", "full-linear"):
+        assert {"causal", "bias", "qk_norm", "kernel"} <= set(attention_options(name))
+        with pytest.raises(TypeError, match="colour"):
+            make_attention(name, 16, 2, 2, colour=1)
