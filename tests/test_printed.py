@@ -36,7 +36,7 @@ def site(tmp_path_factory):
     smallbook.write_notebook(root / "nbs" / "tool.ipynb", ["# A tool\n\n> For use.", "See @thm-main."])
     smallbook.write_notebook(root / "nbs" / "index.ipynb", [*smallbook.INDEX, "It has [a tool](tool.ipynb)."])
     last = '            text: "2 Second, in short"\n'
-    more = '          - 03_wide.ipynb\n      - section: "In the library"\n        contents:\n          - tool.ipynb\n'
+    more = '          - 03_wide.ipynb\n      - section: "Workshop"\n        contents:\n          - tool.ipynb\n'
     listed = smallbook.QUARTO.replace(last, last + more)
     (root / "_quarto.yml").write_text(listed)
     printed.render_site(root, root / "_site")

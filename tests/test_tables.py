@@ -161,7 +161,7 @@ def test_a_study_asks_for_exactly_the_rows_that_are_there(study, load, tmp_path,
 
 
 def test_no_file_of_results_is_left_over():
-    "Each is made by tables that hot_reproduce runs, or by one script: name it in SCRIPTS, in nbs/tables.ipynb."
+    "Each is made by tables that hot_reproduce runs, or by one script: name it in SCRIPTS, in nbs/67_tables.ipynb."
     results = ROOT / "results"
     files = {path.relative_to(results).as_posix() for path in results.rglob("[!.]*.csv")}
     tables = set(map(results_of, TABLES.values()))

@@ -2,7 +2,7 @@
 
 The site, rendered by Sphinx, is put together page after page in the order of the sidebar. Chromium typesets it: it
 prints the PDF, and it turns pages to XHTML for the EPUB. What is looked up and never read in
-a row, the part "In the library", is left out unless --library is given; links to it lead to the published site.
+a row, the part "Workshop", is left out unless --library is given; links to it lead to the published site.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
 from crossref import BookError, page_of  # noqa: E402
 
-LIBRARY = "In the library"  # the part that is left out
+LIBRARY = "Workshop"  # the part that is left out
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
