@@ -62,7 +62,7 @@ def test_the_wheel_works_where_there_is_no_git(unpacked, tmp_path):
 def test_one_version_everywhere():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == SETTINGS["version"] == hot_nbdev.__version__
-    cells = nbformat.read(ROOT / "nbs" / "69_toplevel.ipynb", as_version=4).cells      # nbdev 3 exports what stands there
+    cells = nbformat.read(ROOT / "nbs" / "69_toplevel.ipynb", as_version=4).cells      # nbdev 3 reads it there
     assert f'__version__ = "{SETTINGS["version"]}"' in "\n".join(cell.source for cell in cells)
     assert citation["license"] == "Apache-2.0" and citation["repository-code"] == SETTINGS["git_url"]
 
