@@ -39,8 +39,8 @@ def test_a_killed_a_lost_and_a_surviving_mutant_are_told_apart(monkeypatch):
     monkeypatch.setattr(mutants, "workshop", lambda folder: (folder / "hot_nbdev").mkdir() or folder)
 
     def written(folder):
-        return (folder / "hot_nbdev" / "pooling.py").read_text()
-    old = "count.clamp(min=1)"
-    found = [mutants.try_one(("g", "pooling", *change, "test_pooling.py"))
+        return (folder / "hot_nbdev" / "kernels.py").read_text()
+    old = "F.elu(t) + 1"
+    found = [mutants.try_one(("g", "kernels", *change, "test_kernels.py"))
              for change in ((old, "x + 1"), (old, "x - 1"), ("no such text", ""))]
     assert [f.state for f in found] == ["killed", "survived", "lost"]
