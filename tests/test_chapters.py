@@ -101,7 +101,8 @@ def test_the_sidebar_lists_every_page_and_chapters_in_order():
     assert sorted(SIDEBAR) == sorted(p.name for p in NBS.glob("*.ipynb"))
     numbered = [name for name in SIDEBAR if name[0].isdigit()]
     assert numbered == sorted(numbered) and numbered[:len(CHAPTERS)] == [c.path.name for c in CHAPTERS]
-    assert not [c.path.name for c in PAGES if c.module and not c.path.name[0].isdigit()]     # none without a number exports
+    # a page without a number exports nothing
+    assert not [c.path.name for c in PAGES if c.module and not c.path.name[0].isdigit()]
 
 
 def test_title_and_links_of_the_site_are_those_of_the_package():
