@@ -61,13 +61,12 @@ class AxialTokenAttention(nn.Module):
         *,
         qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
         causal: Sequence[int] = (), # must be empty: the token sees everything
-        device=None, dtype=None,
-        **options,                  # kernel, rotary, dropout, bias of the axial part
+        device=None, dtype=None, **options,     # kernel, rotary, dropout, bias of the axial part
     ):
         super().__init__()
         if len(causal):
-            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so it would look "
-                             "ahead; leave causal out, or choose 'axial'")
+            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so it "
+                             "would look ahead; leave causal out, or choose 'axial'")
         new, norm = dict(device=device, dtype=dtype), nn.LayerNorm if qk_norm else nn.Identity
         self.axial = axial(dim, heads, order, qk_norm=qk_norm, **options, **new)
         self.dim, self.heads, self.order, self.causal = dim, heads, order, ()
@@ -78,8 +77,7 @@ class AxialTokenAttention(nn.Module):
     def looks(self, x: Tensor, mask: Tensor | None) -> Tensor:      # (B, n1, …, nk, dim), bool
         "The map of the token, (B, heads, 1, n)."
         k = self.norm_k(split(self.to_k(x).flatten(1, -2), self.heads))
-        seen = None if mask is None else mask.flatten(1)[:, None, None]
-        return softmax_map(self.norm_q(self.token).to(k.dtype), k, seen)
+        return softmax_map(self.norm_q(self.token).to(k.dtype), k, None if mask is None else mask.flatten(1)[:, None, None])
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:     # (*batch, n1, …, nk, dim); bool
         shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)

@@ -180,7 +180,6 @@ class Script(NamedTuple):
 # %% ../nbs/67_tables.ipynb #7b1e0c33
 _WRITTEN = {    # by a command, as a whole
     "": "printed_series printed_volumes",
-    "python bench/profiling.py": "bench_profile",
     "python bench/attention.py": "bench_attention",
     "python bench/centred.py": "centred",
     "python bench/data.py": "data_scaler data_scenes data_series data_volumes",
@@ -220,6 +219,7 @@ _ADDED = {      # line by line
     "python bench/nearest.py --run": "nearest/motion",
     "python bench/parity.py --base DIR": "bench_parity",
     "python bench/peft_task.py": "peft",
+    "python bench/profiling.py": "bench_profile",
     "python bench/radius_bump.py": "radius_bump",
 }
 SCRIPTS = {f"{name}.csv": Script(command, of is _ADDED) for of in (_WRITTEN, _ADDED)
