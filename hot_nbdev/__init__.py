@@ -36,7 +36,7 @@ _HOMES = {
     "replacing": "replace_linear",
     "adapters": "add_adapters",
     # what a layer costs, and what it looked at
-    "cost": "cost count",
+    "cost": "count",
     "maps": "model_maps",
     # training
     "tasks": "Classification Forecasting Segmentation",

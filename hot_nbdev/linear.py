@@ -112,10 +112,6 @@ class LinearForecaster(Model):
         found = {h: y.narrow(-c.order, 0, h) * deviation + mean for h in horizons}
         return found if horizon == "all" else found[horizons[0]]
 
-    def forecasts(self, x: Tensor, mask: Tensor | None = None) -> dict:
-        "The forecast for each horizon: forward with horizon='all'."
-        return self(x, mask, horizon="all")
-
     def prepare(self, x: Tensor, mask: Tensor | None = None) -> tuple:
         "Checked and normalized x, (*batch, T, n2, …, nk, 1); means and deviations, (*batch, 1, n2, …, nk)."
         z, _, mean, deviation = series_input("LinearForecaster", x, mask, self.config.order, self.config.instance_norm)

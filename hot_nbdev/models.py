@@ -153,11 +153,7 @@ class HOTEncoder(Model):
     "Patches, positions and blocks: from a tensor to tokens."
     config_class = HOTConfig
 
-    def __init__(
-        self,
-        config: HOTConfig,
-        device=None, dtype=None,
-    ):
+    def __init__(self, config: HOTConfig, device=None, dtype=None):
         super().__init__(config)
         c, new = config, dict(device=device, dtype=dtype)
         self.embed = PatchEmbed(c.in_channels, c.dim, c.patch, c.stem, width=c.stem_width, act=c.stem_act,
@@ -194,11 +190,7 @@ class HOTClassifier(Model):
     "One score for each class of a tensor."
     config_class = ClassifierConfig
 
-    def __init__(
-        self,
-        config: ClassifierConfig,
-        device=None, dtype=None,
-    ):
+    def __init__(self, config: ClassifierConfig, device=None, dtype=None):
         super().__init__(config)
         self.encoder = HOTEncoder(config, device, dtype)
         tokens = prod(config.grid) if config.readout == "flatten" else 1
@@ -280,11 +272,7 @@ class HOTForecaster(Model):
     "Forecasts of all series of a table, or of a larger tensor of series."
     config_class = ForecasterConfig
 
-    def __init__(
-        self,
-        config: ForecasterConfig,
-        device=None, dtype=None,
-    ):
+    def __init__(self, config: ForecasterConfig, device=None, dtype=None):
         super().__init__(config)
         c = config
         self.encoder = HOTEncoder(c, device, dtype)
@@ -306,20 +294,12 @@ class HOTForecaster(Model):
         found = {h: series_head(c, self.heads, vectors, h, x.shape[x.ndim - c.order + 1:]) * deviation + mean for h in horizons}
         return found if horizon == "all" else found[horizons[0]]
 
-    def forecasts(self, x: Tensor, mask: Tensor | None = None) -> dict:
-        "The forecast for each horizon: forward with horizon='all'."
-        return self(x, mask, horizon="all")
-
 # %% ../nbs/11e_models.ipynb #5ad9dc50
 class HOTSegmenter(Model):
     "One score for each class at each position."
     config_class = SegmenterConfig
 
-    def __init__(
-        self,
-        config: SegmenterConfig,
-        device=None, dtype=None,
-    ):
+    def __init__(self, config: SegmenterConfig, device=None, dtype=None):
         super().__init__(config)
         self.encoder = HOTEncoder(config, device, dtype)
         self.head = nn.Linear(config.dim, prod(config.patch) * config.classes, device=device, dtype=dtype)

@@ -97,6 +97,8 @@ def test_a_layer_does_not_load_models_or_training():
 
 def test_the_list_of_names_can_be_read_and_is_complete():
     import hot_nbdev
+    # an imported module would take the place of a name that it shares
+    assert not set(hot_nbdev.__all__) & {p.stem for p in PACKAGE.glob("*.py")}
     assert 40 <= len(hot_nbdev.__all__) <= 64 and len(set(hot_nbdev.__all__)) == len(hot_nbdev.__all__)
     for name in hot_nbdev.__all__:
         found = getattr(hot_nbdev, name)

@@ -29,7 +29,7 @@ def test_shapes_prefixes_and_precision(kind, dtype):
     model, x = make(kind, dtype)
     y = model(x)
     assert y.dtype == dtype and y.shape == (x.shape[0], 7, *x.shape[2:])
-    assert {h: t.shape[1] for h, t in model.forecasts(x).items()} == {3: 3, 7: 7}
+    assert {h: t.shape[1] for h, t in model(x, horizon="all").items()} == {3: 3, 7: 7}
     near = dict(rtol=0.05, atol=0.01) if dtype == torch.bfloat16 else {}
     assert_close(model(x, horizon=3), y[:, :3], **near)
     assert_close(model(x[0]), y[0], **near)
