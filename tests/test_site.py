@@ -543,7 +543,7 @@ def test_search_finds_a_word_of_the_text(browser, served, site):
 
 
 FIRST = {  # what readers look for, and where it is: the beginning of the address of the first result
-    "row-stochastic": "stochastic", "row-stochastic matrices": "stochastic", "stable rank": "stochastic#sec-stable",
+    "row-stochastic": "stochastic", "row-stochastic matrices": "stochastic", "stable rank": "stochastic#",
     "Kronecker product": "kronecker", "kron_apply": "kronecker#", "nearest Kronecker product": "factorization",
     "KroneckerAttention": "kronecker_attention#kroneckerattention", "theorem 6.1": "stochastic#thm-",
     "FullAttention": "attention#fullattention", "softmax_map": "attention#softmax-map",
@@ -552,7 +552,7 @@ FIRST = {  # what readers look for, and where it is: the beginning of the addres
     "CP decomposition": "factorization", "Tucker": "factorization", "rotary": "positions", "positions": "positions",
     "cost": "cost", "forecasting": "forecasting", "hot_forecast": "commands#hot-forecast", "LoRA": "adapters",
     "separability": "separability", "notation": "notation", "verdicts": "verdicts", "tensor train": "kin",
-    "pooling": "pooling", "checkpoints": "runs", "ablations": "ablations",
+    "pooling": "variants#pooled", "checkpoints": "runs", "ablations": "ablations",
 }
 RANKED = """
 Search.output ||= document.createElement("ul");
