@@ -3,6 +3,7 @@ import copy
 import csv
 import gc
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -653,28 +654,39 @@ def test_a_stem_of_ones_own_in_a_saved_model(tmp_path):
         del STEMS["deep"]
 
 
-def test_the_trainer_of_transformers_takes_a_module_that_holds_a_model(tmp_path, monkeypatch):
+TRAINER = """
+import sys; sys.modules["torchvision"] = None       # transformers imports one, and needs none
+import torch
+from transformers import Trainer, TrainingArguments
+from hot_nbdev.model_config import ClassifierConfig
+from hot_nbdev.models import load_model, make_model
+
+class WithLoss(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, labels):
+        scores = self.model(x)
+        return {"loss": torch.nn.functional.cross_entropy(scores, labels), "logits": scores}
+
+model = make_model(ClassifierConfig(patch=(2, 2), dim=8, depth=1, heads=2, classes=3))
+data = [{"x": torch.randn(4, 4, 1), "labels": torch.tensor(i % 3)} for i in range(6)]
+before = model.head.weight.detach().clone()
+options = TrainingArguments("run", max_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no")
+Trainer(WithLoss(model), options, train_dataset=data).train()
+model.save("model")
+print(model.head.weight.equal(before), load_model("model").head.weight.equal(model.head.weight))
+"""
+
+
+def test_the_trainer_of_transformers_takes_a_module_that_holds_a_model(tmp_path):
     "It sets an attribute of `model.config`, which our settings refuse; so it is given a model with a loss around it."
-    monkeypatch.setitem(sys.modules, "torchvision", None)       # transformers imports one, and needs none
-    transformers = pytest.importorskip("transformers")
-
-    class WithLoss(nn.Module):
-        def __init__(self, model):
-            super().__init__()
-            self.model = model
-
-        def forward(self, x, labels):
-            scores = self.model(x)
-            return {"loss": nn.functional.cross_entropy(scores, labels), "logits": scores}
-    model = make_model(ClassifierConfig(**SMALL, patch=(2, 2), classes=3))
-    data = [{"x": torch.randn(4, 4, 1), "labels": torch.tensor(i % 3)} for i in range(6)]
-    before = model.head.weight.detach().clone()
-    options = transformers.TrainingArguments(str(tmp_path / "run"), max_steps=1, report_to=[], use_cpu=True,
-                                             disable_tqdm=True, save_strategy="no")
-    transformers.Trainer(WithLoss(model), options, train_dataset=data).train()
-    assert not torch.equal(model.head.weight, before)
-    model.save(tmp_path / "model")
-    assert torch.equal(load_model(tmp_path / "model").head.weight, model.head.weight)
+    pytest.importorskip("transformers")
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-c", TRAINER], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False True"
 
 
 def test_sharing_by_a_mixin_keeps_working(tmp_path):
