@@ -14,6 +14,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import softmax_map, split
+from hot_nbdev.cost import count
 from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures, kernel_map, thin_map
 from hot_nbdev.kronecker_attention import KroneckerAttention, PooledMaps, floor_share, masked, mean, product, zero_rows
 from hot_nbdev.variants import Centred, LateBias, OwnMatrices, Pooled, Tempered, combined, hot1, hot2, hot2_text
@@ -22,6 +23,14 @@ PRESETS = pytest.mark.parametrize("make", [
     partial(hot1, DIM, HEADS), partial(hot2, DIM, HEADS, combine=mean)], ids=["hot1", "hot2 sum"])
 Own = combined(OwnMatrices, KroneckerAttention)
 Everything = combined(Tempered, Pooled, Centred, LateBias, OwnMatrices, KroneckerAttention)
+
+
+@pytest.mark.parametrize("sizes, forward, training", [((4, 5), 22, 53), ((4, 5, 6), 28, 67)])
+def test_no_more_kernels_are_launched_than_promised(sizes, forward, training):
+    layer, x = KroneckerAttention(DIM, HEADS, len(sizes)), torch.randn(2, *sizes, DIM)
+    with torch.no_grad():
+        assert count(layer, x).kernels <= forward
+    assert count(lambda x: layer(x).sum().backward(), x).kernels <= training
 
 
 @PRESETS
