@@ -4,8 +4,8 @@
     python studies/papers/run.py --part exchange kernel               on the processor, one run at a time
     python studies/papers/run.py --minutes 9 --device cuda --jobs 4   as far as it comes in that time
 
-A run is a process of its own, which writes a checkpoint after each epoch into _build/papers and goes on from it the next
-time. Rows are added to forecast.csv and classify.csv beside this file. Data are found where HOT_DATA says.
+A run is a process of its own, which writes a checkpoint after each epoch into _build/papers and goes on from it the
+next time. Rows are added to forecast.csv and classify.csv beside this file. Data are found where HOT_DATA says.
 """
 import argparse
 import re
