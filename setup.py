@@ -14,7 +14,7 @@ extras = {
     for key in cfg
     if key.endswith("_requirements")
 }
-for part in ("train", "peers"):      # the book trains, and its tests compare with published layers
+for part in ("train", "medmnist", "peers"):      # the book trains, and its tests compare with what others published
     extras["dev"] += extras[part]
 extras["book"] += extras["train"]       # and whoever downloads its notebooks runs it there
 licenses = {"apache2": "Apache-2.0"}

@@ -697,13 +697,6 @@ def test_the_parts_of_the_layer_make_the_layer(load):
     assert list(calls) == ["maps", "values", "first copy", "mode products", "second copy", "results"]
 
 
-def test_the_readme_shows_the_rows_of_today():
-    rows = [r for r in read_rows(FOLDER.parent / "results" / "bench_profile.csv") if r["over_floor"]
-            and (r["sizes"], r["pass"], r["threads"]) == ("14x14x14", "forward", "1")]
-    readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    assert rows and [r["what"] for r in rows if f"{float(r['over_floor']):.2f}" not in readme] == []
-
-
 def test_the_nearest_tasks_are_what_their_names_say(load):
     bench = load("nearest")
     u, other = torch.randn(2, 3, 16, 16)

@@ -27,7 +27,6 @@ BOOK = [
 ]
 TEST = [
     ("export and clean leave no difference", "python tools/unchanged.py nbdev_export nbdev_clean"),
-    ("README equals index.ipynb", "python tools/readme.py --check"),
     ("lint", "ruff check nbs tools tests bench examples setup.py"),
     # the rules of taste are for the notebooks; in the exported modules a name that nobody defines is looked for
     ("names of the modules", "ruff check --isolated --select F821,F822,F823 hot_nbdev"),
