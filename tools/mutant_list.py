@@ -218,7 +218,7 @@ MODES = [
      "test_tensor.py::test_multi_mode_dot_is_einsum"),
     ("tensor", "torch.baddbmm(bias[:, None], A, x)", "torch.bmm(A, x)",
      "test_tensor.py::test_mode_dot_starts_from_a_bias"),
-    ("tensor", "axes if layout == \"row\" else axes[::-1]", "axes",
+    ("tensor", "list(range(len(others)))[::-1]", "list(range(len(others)))",
      "test_tensor.py::test_unfoldings_are_those_of_the_definition"),
     ("kronecker", "[A.shape[-1] for A in mats], [A.shape[-2] for A in mats]",
      "[A.shape[-2] for A in mats], [A.shape[-1] for A in mats]",
@@ -378,12 +378,12 @@ COST = [
     ("cost", "args[1].shape[-2]", "args[0].shape[-2]",
      "test_cost.py::test_a_fused_kernel_is_charged_with_what_it_hides"),
     ("cost", " and \"backward\" not in name", "", "test_cost.py::test_a_fused_backward_pass_is_charged"),
-    ("cost", "not in FREE", "in FREE", COUNTED),
+    ("cost", "\"empty\" not in func", "\"empty\" in func", COUNTED),
     ("cost", "self.live -= size", "self.live -= 0", COUNTED),
     ("cost", "if made or func._schema.is_mutable", "if made", COUNTED),
     ("cost", "with self:", "with torch.no_grad():",
      "test_cost.py::test_gradients_and_inference_mode_do_not_change_the_arithmetic"),
-    ("cost", "if masked else None", "if batch else None",
+    ("cost", "if masked else {}", "if batch else {}",
      "test_cost.py::test_kronecker_attention_costs_what_the_theorem_says"),
     ("cost", "\"_packed_params\"", "\"packed\"", "test_cost.py::test_quantized_layers"),
 ]
@@ -493,10 +493,10 @@ INTERVENED = "'test_maps.py::test_an_intervention_changes_what_it_names_and_leav
 MAPS = [
     ("maps", "T = T.masked_fill(~seen, 0.0)", "T = T * 1.0",
      "test_maps.py::test_an_intervention_keeps_windows_causal_modes_and_gradients"),
-    ("maps", "chosen[list(self.heads)] = True", "chosen[0] = True", INTERVENED),
+    ("maps", "T if self.heads is None else", "T if True else", INTERVENED),
     ("maps", "if mode in (None, m) else as_module(f)", "if True else as_module(f)",
      "test_maps.py::test_the_maps_of_another_sample_are_those_that_it_has"),
-    ("maps", "for layer, weigh in zip(layers, former):", "for layer, weigh in zip(layers[:1], former):", INTERVENED),
+    ("maps", "_put(layers, former)", "_put(layers[:1], former)", INTERVENED),
 ]
 SENT = "test_sharding.py::test_each_process_sends_what_the_formula_says_to_the_byte"
 WHOLE = "test_sharding.py::test_parts_give_the_numbers_and_gradients_of_the_whole"
