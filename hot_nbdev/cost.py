@@ -25,7 +25,7 @@ class Work:
     multiply_adds: int  # of matrix products and convolutions; two FLOPs each
     additions: int      # within sums, means and running sums
     exponentials: int   # of softmax and exp
-    kernels: int        # operations that are launched: all but views
+    kernels: int        # operations that are launched: all but views and `empty`
     parameters: int     # of the module; 0 for a function
     peak: int           # bytes alive at the worst moment, beyond what was there before
     kept: int           # bytes alive at the end: the result, and what a backward pass will need

@@ -47,15 +47,18 @@ def rank_one_distance(
 # %% ../nbs/23_maps.ipynb #acace3a0
 def _classes(n: int, by) -> Tensor:
     "The class of each entry of a map of size `n`, (n, n) of whole numbers; `by` as in `pattern_share`."
-    i, j = torch.arange(n)[:, None], torch.arange(n)
-    if isinstance(by, str):
-        by = {"key": j + 0 * i, "offset": j - i}.get(by, by)
+    j = torch.arange(n).expand(n, n)
+    if isinstance(by, str) and by in ("key", "offset"):
+        return j if by == "key" else j - j.T
     by = by if isinstance(by, str) else torch.as_tensor(by)
-    if getattr(by, "shape", by) not in ((n,), (n, n)):
+    shape = getattr(by, "shape", by)
+    if shape not in ((n,), (n, n)):
         raise ValueError(f"pattern_share: by must be 'key', 'offset', or group numbers, ({n},) of positions or ({n}, {n}) of entries, "
-                         f"but is {getattr(by, 'shape', by)!r}")
+                         f"but is {shape!r}")
+    if by.ndim == 2:
+        return by
     group = by.unique(return_inverse=True)[1]
-    return group if group.ndim == 2 else group[i] * n + group[j]
+    return n * group[:, None] + group
 
 # %% ../nbs/23_maps.ipynb #acace3a1
 def pattern_share(
@@ -63,7 +66,8 @@ def pattern_share(
     by="key",                    # 'key', 'offset', or group numbers: n of positions, (n, n) of entries
 ) -> Tensor:                     # (…,), between 0 and 1; NaN for the uniform map
     "The share of what a map has beyond the uniform one that depends on the class of an entry alone."
-    rest, n = check_map("pattern_share", S).flatten(-2) - 1 / S.shape[-1], S.shape[-1]
+    n = S.shape[-1]
+    rest = check_map("pattern_share", S).flatten(-2) - 1 / n
     _, classes, counts = _classes(n, by).flatten().unique(return_inverse=True, return_counts=True)
     sums = rest.new_zeros(*rest.shape[:-1], len(counts)).index_add(-1, classes.to(S.device), rest)
     part, total = (sums.square() / counts.to(rest)).sum(-1), rest.square().sum(-1)
@@ -85,7 +89,10 @@ class Changed(nn.Module):
         if seen is not None:            # nobody sees more than before, and weights sum to 1 again
             T = T.masked_fill(~seen, 0.0)
             T = T / T.sum(-1, keepdim=True).clamp(min=torch.finfo(T.dtype).tiny)
-        return T if self.heads is None else S.index_copy(1, torch.tensor(self.heads, device=S.device), T[:, self.heads])
+        if self.heads is None:
+            return T
+        at = torch.tensor(list(self.heads), dtype=torch.long, device=S.device)
+        return S.index_copy(1, at, T[:, at])
 
 # %% ../nbs/23_maps.ipynb #4475b5a1
 def uniform_map(S: Tensor) -> Tensor:       # (B, heads, …, N, N'), as for all three

@@ -88,11 +88,11 @@ def _shared_product(x: Tensor, A: Tensor, axis: int, bias: Tensor | None = None)
 #| code-summary: "Source of _check_factor: what does not fit is refused"
 def _check_factor(x: Tensor, A: Tensor, axis: int, batch: int, bias: Tensor | None) -> None:
     "Raise unless `mode_dot` can multiply this axis by `A`, and `bias` goes with it."
-    n, rank = x.shape[axis], 2 + batch if batch else 1
-    if A.ndim not in (2, rank) or A.shape[-1] != n or any(a not in (1, b) for a, b in zip(A.shape[:-2], x.shape[:batch])):
-        own = "".join(f"{b}, " for b in x.shape[:batch]) + f"d, {n}" if batch else f"{n},"
-        hint = "; its transpose fits: A.mT" if A.ndim in (2, rank) and A.shape[-2:-1] == (n,) else ""
-        raise ValueError(f"mode_dot: mode {axis - batch} of x {tuple(x.shape)} has size {n}, so A must be (d, {n}) or ({own}), "
+    n, known = x.shape[axis], A.ndim in (2, 2 + batch)
+    if not known or A.shape[-1] != n or any(a not in (1, b) for a, b in zip(A.shape[:-2], x.shape[:batch])):
+        own = f" or ({''.join(f'{b}, ' for b in x.shape[:batch])}d, {n})" if batch else ""
+        hint = "; its transpose fits: A.mT" if known and A.shape[-2] == n else ""
+        raise ValueError(f"mode_dot: mode {axis - batch} of x {tuple(x.shape)} has size {n}, so A must be (d, {n}){own}, "
                          f"but is {tuple(A.shape)}{hint}")
     if bias is not None and (A.ndim, bias.shape) != (2, A.shape[:1]):
         raise ValueError(f"mode_dot: bias has shape {tuple(bias.shape)}, but goes with one matrix for all fibers and must be "
@@ -101,16 +101,14 @@ def _check_factor(x: Tensor, A: Tensor, axis: int, batch: int, bias: Tensor | No
 # %% ../nbs/01_tensor.ipynb #f4e5ab64
 def mode_dot(
     x: Tensor,                   # (*batch, n_1, …, n_k)
-    A: Tensor,                   # (d, n_m), or (*batch, d, n_m) that broadcasts; without batch axes also (n_m,)
+    A: Tensor,                   # (d, n_m), or (*batch, d, n_m) that broadcasts
     mode: int,                   # m - 1, counted from 0 behind the batch axes, or from -1 at the end
     batch: int = 0,              # number of batch axes of `x`
     bias: Tensor | None = None,  # (d,), added along the mode; with one matrix for all fibers only
-) -> Tensor:                     # like `x`, with size d in the mode; without the mode if A is a vector
+) -> Tensor:                     # like `x`, with size d in the mode
     "Multiply every fiber of a mode by `A` (HOT v2 definition 3.5, with its index range corrected)."
     axis = batch + _axis("mode_dot", x.ndim - batch, mode)
     _check_factor(x, A, axis, batch, bias)
-    if A.ndim == 1:
-        return _shared_product(x, A[None], axis).squeeze(axis)
     return _shared_product(x, A, axis, bias) if A.ndim == 2 else _batched_product(x, A, axis, batch)
 
 # %% ../nbs/01_tensor.ipynb #09725f81
@@ -127,17 +125,16 @@ def contraction_sequence(
 # %% ../nbs/01_tensor.ipynb #5826c4bc
 def multi_mode_dot(
     x: Tensor,                           # (n_1, …, n_k)
-    mats: Sequence[Tensor],              # a matrix (d, n_m) or vector (n_m,) for each of `modes`
+    mats: Sequence[Tensor],              # a matrix (d, n_m) for each of `modes`
     modes: Sequence[int] | None = None,  # axes of `x`; None: the first ones, one for each matrix
-) -> Tensor:                             # `x` with the modes multiplied; modes of vectors removed
+) -> Tensor:                             # `x` with the modes multiplied
     "Multiply several modes of `x`, each by its matrix, in the cheapest order."
     modes = [_axis("multi_mode_dot", x.ndim, m) for m in (range(len(mats)) if modes is None else modes)]
     if len(modes) != len(mats) or len(set(modes)) < len(modes):
         raise ValueError(f"multi_mode_dot: {len(mats)} matrices for the modes {modes}; multiply those of the same mode first")
-    rows = [A[None] if A.ndim == 1 else A for A in mats]    # a vector is a matrix of one row
-    for i in contraction_sequence([x.shape[m] for m in modes], [len(A) for A in rows]):
-        x = mode_dot(x, rows[i], modes[i])
-    return x.squeeze(tuple(m for m, A in zip(modes, mats) if A.ndim == 1))
+    for i in contraction_sequence([x.shape[m] for m in modes], [len(A) for A in mats]):
+        x = mode_dot(x, mats[i], modes[i])
+    return x
 
 # %% ../nbs/01_tensor.ipynb #7f3abc87
 def _batched_product(x: Tensor, A: Tensor, axis: int, batch: int) -> Tensor:

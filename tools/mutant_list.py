@@ -493,7 +493,7 @@ INTERVENED = "'test_maps.py::test_an_intervention_changes_what_it_names_and_leav
 MAPS = [
     ("maps", "T = T.masked_fill(~seen, 0.0)", "T = T * 1.0",
      "test_maps.py::test_an_intervention_keeps_windows_causal_modes_and_gradients"),
-    ("maps", "T if self.heads is None else", "T if True else", INTERVENED),
+    ("maps", "if self.heads is None:", "if True:", INTERVENED),
     ("maps", "if mode in (None, m) else as_module(f)", "if True else as_module(f)",
      "test_maps.py::test_the_maps_of_another_sample_are_those_that_it_has"),
     ("maps", "_put(layers, former)", "_put(layers[:1], former)", INTERVENED),
