@@ -86,7 +86,7 @@ def test_diagonals_of_a_long_sequence_need_no_table_of_classes():
     (lambda: map_rows([[torch.rand(2, 12, 4)]]), "map_rows: S must be a map"),
     (lambda: map_rows([[torch.rand(2, 4, 3, 3), torch.rand(2, 3, 4, 4)]]), "choose one line of the grid"),
     (lambda: check_blocks("f", [torch.eye(2)]), "f: maps must be a list of blocks"),
-    (lambda: map_rows(maps(2), "mean"), "map_rows: combine is 'mean'"),
+    (lambda: map_rows(maps(2), "mean"), "but got 'mean'"),
     (lambda: pattern_share(torch.eye(3), "row"), "but is 'row'"),
 ])
 def test_errors_say_what_came(call, message):
