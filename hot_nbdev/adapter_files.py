@@ -50,7 +50,8 @@ def _read_head(path: str | Path) -> tuple:
     from safetensors import SafetensorError, safe_open
     try:
         with safe_open(path, "pt") as f:
-            said, shapes = f.metadata() or {}, {n: tuple(f.get_slice(n).get_shape()) for n in f.keys()}     # noqa: SIM118
+            said = f.metadata() or {}
+            shapes = {n: tuple(f.get_slice(n).get_shape()) for n in f.keys()}       # noqa: SIM118
         settings = {layer: dict(s.items()) for layer, s in json.loads(said["adapters"]).items()}
         return settings, dict.fromkeys(json.loads(said.get("trainable", "[]"))), shapes
     except (SafetensorError, KeyError, ValueError, AttributeError, TypeError, RecursionError) as e:

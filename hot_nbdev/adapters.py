@@ -171,7 +171,8 @@ def train_adapters(
     kept: Sequence[str] = (),   # names of other parameters that train with them
 ) -> nn.Module:                 # the same model
     "Let the adapters train, and the parameters `kept`, and nothing else."
-    parameters, found = dict(model.named_parameters(remove_duplicate=False)), find_adapters("train_adapters", model)
+    found = find_adapters("train_adapters", model)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     model.requires_grad_(False)
     for adapter in found:
         adapter.kept = tuple(kept)
@@ -205,9 +206,10 @@ def add_adapters(
     **options,                  # go to the constructor, which refuses those it does not know
 ) -> nn.Module:                 # the model; it trains the adapters, and what `trainable` names
     "Wrap linear layers of a model in adapters, and freeze all the rest."
-    kept, chosen = _trainable(model, trainable), select_layers("add_adapters", model, select)
+    kept = _trainable(model, trainable)
     own = lambda linear, names: {f"{n}.{key}".lstrip(".") for n in names for key, _ in linear.named_parameters()}
-    chosen = {linear: names for linear, names in chosen.items() if own(linear, names).isdisjoint(kept)}
+    chosen = {linear: names for linear, names in select_layers("add_adapters", model, select).items()
+              if own(linear, names).isdisjoint(kept)}
     if not chosen:
         raise ValueError("add_adapters: all layers that select names are trainable in full, so none gets an adapter; leave "
                          "them out of trainable, or select others")

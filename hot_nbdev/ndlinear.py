@@ -119,7 +119,7 @@ def nd_linear(
     sequence: Sequence[int] | None = None,            # modes as they act, counted from 0; default 0, 1, …
 ) -> Tensor:                                          # (*batch, H_1, …, H_N)
     "Multiply each of the last modes of `x` by its matrix, and add the biases (NdLinear algorithm 1)."
-    weights, biases = list(weights), [biases] if isinstance(biases, Tensor) else list(biases or [])
+    biases = [biases] if isinstance(biases, Tensor) else list(biases or [])
     shapes, came = ([tuple(t.shape) for t in tensors] for tensors in (weights, biases))
     each = [s[:1] for s in shapes]
     if not shapes or any(len(s) != 2 for s in shapes) or came not in ([], each, [sum(each, ())]):

@@ -128,7 +128,8 @@ def split_features(
     out_features: Sequence[int] | None = None,  # (H_1, …, H_N); default: nearest to square
 ) -> tuple:                                     # both as tuples, with the products that the layer has
     "Sizes of the modes for the features of a linear layer."
-    given, flat = [f if f is None else tuple(f) for f in (in_features, out_features)], (linear.in_features, linear.out_features)
+    given = [f if f is None else tuple(f) for f in (in_features, out_features)]
+    flat = linear.in_features, linear.out_features
     modes = next((len(f) for f in given if f is not None), 2)
     D, H = (nearest_square(n, modes) if f is None else f for f, n in zip(given, flat))
     whole = all(isinstance(n, int) and n > 0 for n in D + H)
@@ -198,9 +199,11 @@ def replace_linear(
     "Put an NdLinear in the place of linear layers of a model."
     if how not in ("nearest", "fresh"):
         raise ValueError(f"replace_linear: how={how!r} came, but how is 'nearest' or 'fresh'")
-    model, made, new, lines = copying.deepcopy(model) if copy else model, {}, {}, []
-    chosen, size = select_layers("replace_linear", model, select), lambda m: sum(p.numel() for p in m.parameters())
+    model = copying.deepcopy(model) if copy else model
+    chosen = select_layers("replace_linear", model, select)
     _check_ties(model, chosen)
+    size = lambda m: sum(p.numel() for p in m.parameters())
+    new, made, lines = {}, {}, []
     for linear, names in chosen.items():
         given = (f(names[0], linear) if callable(f) else f for f in (in_features, out_features))
         D, H = split_features(f"replace_linear: {names[0]!r}", linear, *given)
