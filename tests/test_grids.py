@@ -282,11 +282,11 @@ def test_a_block_asks_a_context_behind_a_norm_of_its_own():
     assert [tuple(S.shape[-2:]) for S in maps] == [(3, 2), (4, 5)]
     junk = c.masked_fill(~mask[..., None], NAN)
     assert torch.equal(block(x, context=junk, context_mask=mask), block(x, context=c, context_mask=mask))
-    with pytest.raises(ValueError, match="Block: it was made with context=True, but there is no context; give one"):
+    with pytest.raises(ValueError, match="Block: the context is missing, .* made with context=True; give one"):
         block(x)
     plain = Block(make(), None).double()
     assert not any("context" in name for name in plain.state_dict())
-    with pytest.raises(ValueError, match="Block: it was made without context=True, but there is a context"):
+    with pytest.raises(ValueError, match="Block: the context is one too many, since it was made with context=False"):
         plain(x, context=c)
     with pytest.raises(ValueError, match="KroneckerAttention: there is a context_mask, but no context"):
         plain(x, context_mask=mask)
