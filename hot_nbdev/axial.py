@@ -31,11 +31,11 @@ from .positions import pick_modes
 # %% ../nbs/11b_axial.ipynb #dd7364c0
 def into_batch(
     t: Tensor,             # (B, heads, n1, …, nk, f)
-    group: Sequence[int],  # modes that are kept
+    group: Sequence[int],  # modes that are kept, ascending
 ) -> Tensor:               # (B', heads, N, f): the other modes join the batch, those of `group` become one
     "One sample for each slice along a group of modes."
     others = [m for m in range(t.ndim - 3) if m not in group]
-    t = t.permute(0, *(2 + m for m in others), 1, *(2 + m for m in group), -1)
+    t = t.movedim([2 + m for m in others], list(range(1, 1 + len(others))))
     return t.flatten(0, len(others)).flatten(2, 1 + len(group))
 
 # %% ../nbs/11b_axial.ipynb #6e4b0cd2
@@ -47,8 +47,7 @@ def out_of_batch(
     "The inverse of `into_batch`."
     others = [m for m in range(len(shape) - 1) if m not in group]
     t = t.reshape(shape[0], *(shape[1 + m] for m in others), t.shape[1], *(shape[1 + m] for m in group), t.shape[-1])
-    places = [0, *(1 + m for m in others), None, *(1 + m for m in group)]
-    return t.permute(0, places.index(None), *(places.index(1 + m) for m in range(len(shape) - 1)), -1)
+    return t.movedim(list(range(1, 1 + len(others))), [2 + m for m in others])
 
 # %% ../nbs/11b_axial.ipynb #ca3e4c1a
 #| code-fold: true

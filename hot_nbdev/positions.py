@@ -124,6 +124,8 @@ def rotate(
     return torch.cat([a * c - b * s, a * s + b * c], -1).to(t.dtype)
 
 # %% ../nbs/10_positions.ipynb #cd09ef35
+#| code-fold: true
+#| code-summary: "Source of split_planes: each mode its share of the planes"
 def split_planes(
     name: str,             # of the layer, for messages
     dim: int,              # number of features
@@ -216,6 +218,8 @@ class Rotary(nn.Module):
         return f"head_dim={self.head_dim}, modes={self.modes}, base={self.base:g}"
 
 # %% ../nbs/10_positions.ipynb #turned01
+#| code-fold: true
+#| code-summary: "Source of places: where each stream of a batch stands"
 def places(t: Tensor, n: int, start: Tensor) -> Tensor:
     "Positions start, start + 1, … of each stream, broadcast to t (B', heads, …, n, d); `start` is (B,), and B divides B'."
     start = start.repeat_interleave(len(t) // max(len(start), 1)).view(-1, *[1] * (t.ndim - 2))

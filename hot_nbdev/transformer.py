@@ -83,7 +83,6 @@ def normalize_series(
     x: Tensor,                   # (*batch, n1, …, nk, c)
     mask: Tensor | None = None,  # bool, (*batch, n1, …, nk)
     axis: int = -2,              # axis of x over which to normalize, negative
-    eps: float = 1e-5,           # added to the variance
 ) -> tuple:                      # normalized x with zeros where the mask says no, means, deviations
     "Mean 0 and variance 1 along one mode, over the positions that take part, in float32 at least."
     kind, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32))    # squares overflow in float16
@@ -91,5 +90,5 @@ def normalize_series(
     away = x - mean
     if mask is not None:
         away = away.masked_fill(~mask[..., None], 0.0)
-    deviation = (masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + eps).sqrt()
+    deviation = (masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + 1e-5).sqrt()     # a constant series has variance 0
     return tuple(t.to(kind) for t in (away / deviation, mean, deviation))
