@@ -161,13 +161,12 @@ class _Convolutions(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         (x, mask), k, n = _whole(x, mask, self.patch), len(self.patch), len(self.modes)
-        cut, last = [1 + m for m in self.modes], list(range(-n - 1, -1))
-        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)       # what is cut before the channels
-        others = apart(x).shape[:-n - 1]
-        keep = None if mask is None else apart(mask[..., None]).flatten(0, -n - 2)[..., 0]
-        y = self.convolve(apart(x).flatten(0, -n - 2).movedim(-1, 1), keep).movedim(1, -1)
-        y = y.reshape(*others, *y.shape[1:]).movedim(last, cut)
-        return y.reshape(*x.shape[:-k - 1], *y.shape[1:])
+        batch, cut, last = x.shape[:-k - 1], [1 + m for m in self.modes], list(range(-n - 1, -1))
+        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)       # cut modes stand before the channels
+        x, mask = apart(x), None if mask is None else apart(mask[..., None]).flatten(0, -n - 2)[..., 0]
+        y = self.convolve(x.flatten(0, -n - 2).movedim(-1, 1), mask).movedim(1, -1)
+        y = y.reshape(*x.shape[:-n - 1], *y.shape[1:]).movedim(last, cut)
+        return y.reshape(*batch, *y.shape[1:])
 
 # %% ../nbs/11a_patches.ipynb #ptcconv1
 class ConvStem(_Convolutions):
