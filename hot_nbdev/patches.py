@@ -215,9 +215,9 @@ def check_input(
     "Check input and mask of a model."
     sizes = x.shape[-order - 1:-1]
     if x.ndim < order + 1 or x.shape[-1] != channels or 0 in sizes:
-        raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}) with modes that are not empty, "
-                         f"but is {tuple(x.shape)}; channels are the last axis: x.movedim moves them there, x[..., None] adds one where there "
-                         "are none, and in_channels says how many")
+        raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but is {tuple(x.shape)}; "
+                         "no mode may be empty, and channels are the last axis: x.movedim moves them there, x[..., None] adds one where "
+                         "there are none, and in_channels says how many")
     if mask is None:
         return x, None
     batch = x.shape[:-order - 1]

@@ -168,8 +168,8 @@ def test_wrong_settings_are_named(wrong, message):
 def test_errors_say_what_was_expected_and_what_came():
     x = torch.zeros(2, 4, 4, 3)
     for bad, mask, message in [
-            (x[..., :2], None, r"x must be \(\*batch, n1, n2, 3\) .* but is \(2, 4, 4, 2\)"),
-            (x[:, :, :0], None, r"modes that are not empty, but is \(2, 4, 0, 3\)"),
+            (x[..., :2], None, r"x must be \(\*batch, n1, n2, 3\), but is \(2, 4, 4, 2\)"),
+            (x[:, :, :0], None, r"but is \(2, 4, 0, 3\); no mode may be empty"),
             (x, torch.ones(2, 4, 4), r"Layer: mask must be bool, .* but is torch.float32; write mask = valid > 0"),
             (x, torch.ones(2, 4, 5, dtype=torch.bool), r"mask must be \(\*batch, 4, 4\), but is \(2, 4, 5\)"),
             (x, torch.ones(3, 4, 4, dtype=torch.bool), r"mask \(3, 4, 4\) does not broadcast to the batch \(2,\)")]:
