@@ -33,7 +33,7 @@ def test_counts_of_the_baseline():
 def test_a_batch_may_be_empty_and_a_mode_may_not():
     model = ResNetClassifier(SMALL).eval()
     assert model(torch.randn(2, 0, 8, 8, 8, 2)).shape == (2, 0, 3)
-    with pytest.raises(ValueError, match="mode 1 of x, .* is empty; only batch axes may be"):
+    with pytest.raises(ValueError, match="but is .*; no mode may be empty"):
         model(torch.randn(2, 8, 0, 8, 2))
 
 

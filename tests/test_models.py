@@ -261,7 +261,7 @@ def test_errors_say_what_was_expected_and_what_came():
     model, x = make("segmenter")
     with pytest.raises(ValueError, match=r"PatchEmbed: x must be \(\*batch, n1, n2, 3\), but is \(2, 5"):
         model(x[..., :2])
-    with pytest.raises(ValueError, match=r"mask must be bool.*5, 7.*but is torch.float32"):
+    with pytest.raises(ValueError, match=r"mask must be bool.*but is torch.float32; write mask = "):
         model(x, torch.ones(2, 5, 7))
     with pytest.raises(ValueError, match=r"HOTForecaster: x must have time and 1 modes of series"):
         make("forecaster")[0](torch.zeros(3))

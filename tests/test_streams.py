@@ -439,7 +439,7 @@ def test_models_read_empty_batches_and_refuse_zero_frames():
             _, state = steps(model, x[:, :4])
             y, _ = steps(model, x[:, 4:], state)
             assert y.shape == (model(x) if config is ClassifierConfig else model(x[:, 4:])).shape
-            with pytest.raises(ValueError, match="mode 0 of x.* is empty"):
+            with pytest.raises(ValueError, match="x must be .*; no mode may be empty"):
                 steps(model, x[:, :0], state)
 
 
