@@ -18,7 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from .attention import FullAttention, Seen, attend, merge, split
-from .axial import AxialAttention, DividedAttention, NoAttention, into_batch, out_of_batch, pool_windows, spread_windows
+from hot_nbdev.axial import (
+    AxialAttention,
+    DividedAttention,
+    NoAttention,
+    into_batch,
+    out_of_batch,
+    pool_windows,
+    spread_windows,
+)
 from .kernels import from_past, to_past
 from .models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, series_head
 from .patches import ConvStem, check_input, cut_to, patch_mask, unpatchify
@@ -49,7 +57,7 @@ def _(layer: FullAttention, x, mask, state, start):     # windows, where it has 
 
 # %% ../nbs/26a_streaming.ipynb #ba2c648d
 #| code-fold: true
-#| code-summary: "Source of the steps of axial and divided attention, and of none"
+#| code-summary: "Source of the steps of axial and divided attention, of none, and of blocks"
 @advance.register
 def _(layer: AxialAttention, x, mask, state, start):
     v, total, inner = split(layer.to_v(x), layer.heads), 0, []
@@ -70,11 +78,8 @@ def _(layer: DividedAttention, x, mask, state, start):
         added, inner = added + y, [*inner, own]
     return added, replace(state, inner=tuple(inner))
 
-@advance.register
-def _(layer: NoAttention, x, mask, state, start):
-    return layer(x, mask), state
+advance.register(NoAttention, lambda layer, x, mask, state, start: (layer(x, mask), state))
 
-# %% ../nbs/26a_streaming.ipynb #5a000009
 @steps.register
 def _(layer: Block, x, state=None, mask=None):
     time_of(layer, getattr(layer.attention, "causal", ()))
@@ -140,9 +145,6 @@ def _running_mean(tokens: Tensor, taking: Tensor | None, axes: list, past: dict)
     kept = {n: t.sum(axes, dtype=sum_dtype(t.device)) + (past[n] if past else 0) for n, t in both.items()}
     return (kept["total"] / kept["number"].clamp(min=1)).to(tokens.dtype), kept
 
-# %% ../nbs/26a_streaming.ipynb #4f59c756
-#| code-fold: true
-#| code-summary: "Source of `_last_tokens` and `_answer`"
 def _last_tokens(c, tokens: Tensor, taking: Tensor | None, past: dict) -> tuple:
     "The tokens of the last `lookback` steps, one after the other for each series, and those that are kept."
     tokens, need = tokens if taking is None else tokens.masked_fill(~taking[..., None], 0.0), -(-c.lookback // c.patch[0])

@@ -81,7 +81,8 @@ def test_one_frame_has_no_axis_of_time_and_gradients_pass_through_the_state():
     state, total = None, 0
     for t in range(5):
         y, state = step(layer, x[:, :, t], state)
-        assert y.shape == (4, 2, 3, DIM) and state.tensors["age"].tolist() == [t + 1] * 4 and (state.streams, state.frame) == (4, (2, 3))
+        assert y.shape == (4, 2, 3, DIM) and state.tensors["age"].tolist() == [t + 1] * 4
+        assert (state.streams, state.frame) == (4, (2, 3))
         total = total + y.square().sum()
     want = torch.autograd.grad(layer(x).square().sum(), x)[0]
     assert_close(torch.autograd.grad(total, x)[0], want)
@@ -325,9 +326,9 @@ def test_what_cannot_be_stepped_says_so():
             assert says in str(error.value) and type(layer).__name__ in str(error.value)
     layer = make(K, (5, 3), 0)
     _, state = steps(layer, x)
-    with pytest.raises(ValueError, match=r"KroneckerAttention: 2 streams of frames \(4,\) without a mask do not go on 2 streams of frames \(3,\)"):
+    with pytest.raises(ValueError, match=r"KroneckerAttention: 2 streams of frames \(4,\) .* on 2 .* frames \(3,\)"):
         steps(layer, tensor(2, 1, 4, DIM), state)
-    with pytest.raises(ValueError, match=r"KroneckerAttention: 2 streams of frames \(3,\) with a mask do not go on .* without a mask; give"):
+    with pytest.raises(ValueError, match=r"KroneckerAttention: .* with a mask do not go on .* without a mask; give"):
         steps(layer, x, state, random_mask(2, 5, 3))
     y, state = steps(layer, x, None, torch.ones(2, 5, 3, dtype=torch.bool))
     assert_close(steps(layer, x, state)[0], steps(layer, x, state, torch.ones(2, 5, 3, dtype=torch.bool))[0])
