@@ -37,6 +37,7 @@ def sent():             # a list: the bytes of each call in which all of a group
     finally:
         _counting.pop()
 
+# %% ../nbs/29_sharding.ipynb #1f013d15
 def _add_up(group, t: Tensor) -> Tensor:    # in place
     p = distributed.get_world_size(group)
     for found in _counting:
@@ -63,6 +64,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx, grad):
         return _Linear.apply(grad, *ctx.both), None, None
 
+# %% ../nbs/29_sharding.ipynb #ffc076d2
 def sum_over(t: Tensor, group) -> Tensor:       # of the same shape in each process
     "The sum over all processes; differentiable any number of times."
     def add(t): return _add_up(group, t.clone(memory_format=torch.contiguous_format))
@@ -227,6 +229,9 @@ def _told(name: str, shape: list, mode: int, group, device) -> list:
             raise ValueError(f"{name}: the {what} is {values} in the processes that cut mode {mode}; give all of them the same")
     return columns[1 + mode]
 
+# %% ../nbs/29_sharding.ipynb #f85d3429
+#| code-fold: true
+#| code-summary: "Source of `ModeParts`"
 class ModeParts:
     "Which modes are cut over which axes of a mesh of devices."
     def __init__(
@@ -272,6 +277,9 @@ class WholePatches:
                                  f"but the last; cut it by local_part with multiple={p}")
         return super().forward(x, mask)
 
+# %% ../nbs/29_sharding.ipynb #e7db216d
+#| code-fold: true
+#| code-summary: "Source of what is known to work on a part"
 SHARDED = {KroneckerAttention: Sharded, LearnedPositions: Placed, SineCosinePositions: Placed, PatchEmbed: WholePatches}
 CONTAINERS = (HOTEncoder, HOTSegmenter, nn.Sequential, nn.ModuleList)
 POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Tanh, NoAttention)
@@ -281,12 +289,15 @@ def _order(module: nn.Module) -> int:
 
 # %% ../nbs/29_sharding.ipynb #0e250bbf
 #| code-fold: true
-#| code-summary: "Source of the checks of modules and modes"
+#| code-summary: "Source of the check of modes"
 def _counted(name: str, k: int, values: dict) -> dict:       # for modes counted from 0
     if wrong := [mode for mode in values if mode not in range(-k, k)]:
         raise ValueError(f"shard_modes: mode {wrong[0]!r} is out of range for {name}, which has {k} modes, counted from 0 to {k - 1}")
     return {mode % k: value for mode, value in values.items()}
 
+# %% ../nbs/29_sharding.ipynb #ec7f7c01
+#| code-fold: true
+#| code-summary: "Source of the check of modules"
 def _to_cut(name: str, module: nn.Module, pointwise: tuple):
     "(name, module, part before it) of modules that must know of the parts; raise if a module is not known to work on a part."
     part = next((part for cls, part in SHARDED.items() if isinstance(module, cls)), None)
@@ -333,6 +344,7 @@ def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the pa
         part = whole.view(cut.whole, *t.shape[1:]).movedim(0, axis)
     return part
 
+# %% ../nbs/29_sharding.ipynb #c87ed12c
 def sum_gradients(model: nn.Module, mesh, axes: Sequence | None = None) -> None:       # axes of the mesh; default: all
     "Add up the gradients of the weights over processes, after `backward` and before the step."
     grads = [p.grad for p in model.parameters() if p.grad is not None]

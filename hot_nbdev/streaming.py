@@ -45,6 +45,7 @@ def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, p
     y, kept = attend_next(weigh, to_past(q, seen.queries, seen.causal), k, v, past, taking)
     return seen.zero_rows(from_past(y, seen.queries, seen.causal)), kept
 
+# %% ../nbs/26a_streaming.ipynb #9e5f9f44
 @advance.register
 def _(layer: FullAttention, x, mask, state, start):     # windows, where it has some, lie within a frame
     pools, asks = (getattr(layer, name, (1,) * layer.order) for name in ("stride", "query_stride"))
@@ -57,7 +58,7 @@ def _(layer: FullAttention, x, mask, state, start):     # windows, where it has 
 
 # %% ../nbs/26a_streaming.ipynb #ba2c648d
 #| code-fold: true
-#| code-summary: "Source of the steps of axial and divided attention, of none, and of blocks"
+#| code-summary: "Source of the steps of axial attention"
 @advance.register
 def _(layer: AxialAttention, x, mask, state, start):
     v, total, inner = split(layer.to_v(x), layer.heads), 0, []
@@ -70,6 +71,9 @@ def _(layer: AxialAttention, x, mask, state, start):
         inner.append(StreamState(tensors={n: t.unflatten(0, streams) for n, t in kept.items()}))
     return layer.to_out(merge(total / len(layer.groups))), replace(state, inner=tuple(inner))
 
+# %% ../nbs/26a_streaming.ipynb #8eb388f2
+#| code-fold: true
+#| code-summary: "Source of the steps of divided attention, of none, and of blocks"
 @advance.register
 def _(layer: DividedAttention, x, mask, state, start):
     added, inner = 0, []
@@ -98,7 +102,7 @@ def _reach(stem: nn.Module, mode: int) -> int:
 
 # %% ../nbs/26a_streaming.ipynb #c17a5f40
 #| code-fold: true
-#| code-summary: "Source of `_with_tail` and `_placed`"
+#| code-summary: "Source of `_with_tail`"
 def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past: dict) -> tuple:
     "Frames with those before that the stem needs, their mask, how many tokens those are, and what to keep for the next."
     n, axis = encoder.config.patch[c], c + 1
@@ -110,6 +114,9 @@ def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past
     both = {name: torch.cat([before[name], t], axis) for name, t in now.items()}
     return *both.values(), tokens, {name: t.narrow(axis, t.shape[axis] - tokens * n, tokens * n) for name, t in both.items()}
 
+# %% ../nbs/26a_streaming.ipynb #0c0e8559
+#| code-fold: true
+#| code-summary: "Source of `_placed`"
 def _placed(encoder: HOTEncoder, x: Tensor, c: int, age: list) -> Tensor:
     "Tokens with the positions that come next, where positions are added; age: how many tokens each stream has had."
     positions, first, n = encoder.positions, max(age, default=0), x.shape[c + 1]
@@ -145,6 +152,7 @@ def _running_mean(tokens: Tensor, taking: Tensor | None, axes: list, past: dict)
     kept = {n: t.sum(axes, dtype=sum_dtype(t.device)) + (past[n] if past else 0) for n, t in both.items()}
     return (kept["total"] / kept["number"].clamp(min=1)).to(tokens.dtype), kept
 
+# %% ../nbs/26a_streaming.ipynb #1f5d59c6
 def _last_tokens(c, tokens: Tensor, taking: Tensor | None, past: dict) -> tuple:
     "The tokens of the last `lookback` steps, one after the other for each series, and those that are kept."
     tokens, need = tokens if taking is None else tokens.masked_fill(~taking[..., None], 0.0), -(-c.lookback // c.patch[0])
@@ -155,6 +163,7 @@ def _last_tokens(c, tokens: Tensor, taking: Tensor | None, past: dict) -> tuple:
     tokens = tokens[:, tokens.shape[1] - need:]
     return tokens.movedim(1, -2).flatten(-2), {"tokens": tokens[:, 1:]}
 
+# %% ../nbs/26a_streaming.ipynb #717250d5
 def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, sizes: torch.Size) -> tuple:
     "What the head says of new tokens, of a part of these sizes, and what it keeps."
     c = model.config

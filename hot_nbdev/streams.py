@@ -52,6 +52,10 @@ def sum_dtype(device: torch.device) -> torch.dtype:
     "In which precision sums over a long past are kept: float64 where the device has it."
     return torch.float32 if device.type == "mps" else torch.float64
 
+def _with_column(t: Tensor, column: Tensor) -> Tensor:
+    return torch.cat([t, column.to(t.dtype).expand(*t.shape[:-1], 1)], -1)
+
+# %% ../nbs/26_streams.ipynb #92dca1a6
 def prefix_means(
     x: Tensor,              # (B, n1, …, nk, dim): new frames
     mask: Tensor | None,    # bool, (B, n1, …, nk)
@@ -65,9 +69,6 @@ def prefix_means(
         sums = [s if m == time else s + past[f"sum{m}"].unsqueeze(1) for m, s in enumerate(sums)]
     means = [(s[..., :-1] / s[..., -1:].clamp(min=1)).to(x.dtype) for s in sums]
     return means, [wide(s[..., -1:].to(x.dtype)) for s in sums], {f"sum{m}": s[:, -1] for m, s in enumerate(sums) if m != time}
-
-def _with_column(t: Tensor, column: Tensor) -> Tensor:
-    return torch.cat([t, column.to(t.dtype).expand(*t.shape[:-1], 1)], -1)
 
 # %% ../nbs/26_streams.ipynb #1fca9e10
 def attend_next(
@@ -93,7 +94,7 @@ def attend_next(
 
 # %% ../nbs/26_streams.ipynb #02b0ae22
 #| code-fold: true
-#| code-summary: "Source of `_remember`, which joins what was kept and what is new, and `_seen`: nothing looks ahead"
+#| code-summary: "Source of `_remember`, which joins what was kept and what is new"
 def _remember(k: Tensor, v: Tensor, taking: Tensor | None, past: dict, span: int | None) -> tuple:
     "Keys, values, and perhaps which take part, of all frames so far; and of them what is kept."
     if taking is None and "taking" in past:         # some streams began anew
@@ -105,6 +106,9 @@ def _remember(k: Tensor, v: Tensor, taking: Tensor | None, past: dict, span: int
         return both, both
     return both, {n: t[:, :, T - span:].clone() for n, t in both.items()}       # further back nobody sees
 
+# %% ../nbs/26_streams.ipynb #1e7092bd
+#| code-fold: true
+#| code-summary: "Source of `map_of` and `_seen`: nothing looks ahead"
 def map_of(weigh: Callable | nn.ModuleList, i: int) -> Callable:
     "What a mode, or a group, weighs with: `weigh` is one for all, or one for each."
     return weigh[i] if isinstance(weigh, nn.ModuleList) else weigh
@@ -156,7 +160,7 @@ def _(layer: KroneckerAttention, x, mask, state, start):
 
 # %% ../nbs/26_streams.ipynb #366b9525
 #| code-fold: true
-#| code-summary: "Source of the checks: one causal mode, no dropout, a state of this layer"
+#| code-summary: "Source of the checks: one causal mode, no dropout"
 def time_of(layer: nn.Module, causal: Sequence[int]) -> int:
     "The one causal mode of a layer or model that can be stepped now."
     name = type(layer).__name__
@@ -172,6 +176,9 @@ def drops(layer: nn.Module) -> bool:
     rates = [(m.p if isinstance(m, nn.Dropout) else getattr(m, "dropout", 0), getattr(m, "chance", 0)) for m in layer.modules()]
     return any(not isinstance(rate, nn.Module) and rate > 0 for both in rates for rate in both)
 
+# %% ../nbs/26_streams.ipynb #9b3c5f03
+#| code-fold: true
+#| code-summary: "Source of the check whose state it is"
 def check_owner(own: str, state: StreamState) -> str:
     "Class and settings of a layer or model, if the state is of one like it."
     if state.layer not in ("", own):
@@ -188,12 +195,15 @@ def _made_of(part) -> str:
 
 # %% ../nbs/26_streams.ipynb #6517ff54
 #| code-fold: true
-#| code-summary: "Source of `_door`, which checks frames and mask, and `_others`: the module that knows other attentions and models comes with the first step"
+#| code-summary: "Source of `_others`: the module that knows other attentions and models comes with the first step"
 @torch.compiler.assume_constant_result
 def _others(name: str = "hot_nbdev.streaming") -> bool:
     "Import the module that registers other attentions, blocks and models; was that needed?"
     return name not in sys.modules and bool(import_module(name))
 
+# %% ../nbs/26_streams.ipynb #e625e9a7
+#| code-fold: true
+#| code-summary: "Source of `_door`, which checks frames and mask"
 def _door(layer: nn.Module, x: Tensor, mask: Tensor | None, state: StreamState, c: int) -> tuple:
     "Frames and mask with the batch axes as one, if they go on where the state ends; and the sizes of a frame."
     if mask is None and state.masked:
@@ -270,6 +280,7 @@ def select_streams(
     rows = _rows(state, rows, "select_streams")
     return state.map(lambda tensors: {n: t[rows] for n, t in tensors.items()})
 
+# %% ../nbs/26_streams.ipynb #ea816f5b
 def restart_streams(
     state: StreamState,
     rows: Sequence[int],    # numbers of the streams that begin anew
