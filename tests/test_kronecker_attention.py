@@ -307,7 +307,7 @@ def test_a_norm_of_one_feature_is_refused():
 
 
 @pytest.mark.parametrize("name, change", [
-    ("x is torch.float64, and the weights are torch.float32; write x.to.torch.float32", lambda x, m: (x.double(), None)),
+    ("x is torch.float64, and the weights are torch.float32; write x.to", lambda x, m: (x.double(), None)),
     ("x must be a dense floating tensor, but is torch.int64 .*float", lambda x, m: (x.long(), None)),
     ("mask must be bool.*key_padding_mask is the inverse: write ~key_padding_mask", lambda x, m: (x, m.float())),
     ("mode 1 of x has size 4, so mask must be", lambda x, m: (x, m[:, :, :2])),
