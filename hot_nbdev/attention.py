@@ -57,7 +57,8 @@ def softmax_map(
 ) -> Tensor:                      # (…, N, N'), in float32 or higher
     "Row-stochastic map Softmax(q kᵀ / √d); a row that may see nothing is zero."
     lead = k.shape[:-2]
-    a, b = (wide(t).expand(*lead, *t.shape[-2:]).reshape(prod(lead), *t.shape[-2:]) for t in (q, k))
+    q = q if q.ndim == k.ndim else q.expand(*lead, *q.shape[-2:])
+    a, b = (wide(t).reshape(prod(lead), *t.shape[-2:]) for t in (q, k))
     with full_precision(q):     # product and factor in one step
         scores = torch.baddbmm(a.new_empty(1, 1, 1), a, b.mT, beta=0, alpha=q.shape[-1] ** -0.5)
     scores = scores.view(*lead, q.shape[-2], k.shape[-2])

@@ -163,8 +163,7 @@ class KroneckerAttention(PooledMaps):
         self.to_q, self.to_k = (scaled_linear(dim, dim, gain=gain, bias=bias, **new) for _ in range(2))
         self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(2))
         if dim == heads and isinstance(self.norm_q, nn.LayerNorm):
-            raise ValueError(f"{type(self).__name__}: a head has one feature, since dim and heads are both {dim}, and a LayerNorm leaves "
-                             "nothing of one; use fewer heads, or norm=nn.Identity")
+            raise ValueError(f"{type(self).__name__}: a head has one feature, as dim = heads = {dim}; use fewer heads, or norm=nn.Identity")
 
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
         "Values() (B, heads, m1, …, mk, f) of the context to (B, heads, n1, …, nk, f)."
