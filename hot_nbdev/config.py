@@ -51,7 +51,7 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, the type of the entri
     kind = next(k for k in kinds if k is not NoneType)
     return get_origin(kind) or kind, next(iter(get_args(kind)), None), NoneType in kinds
 
-
+# %% ../nbs/41_config.ipynb #6e7c6aft
 def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or None; (comparison, words, number) of each bound
     "What `option` was told."
     choices = f.metadata.get("choices")
@@ -66,7 +66,7 @@ def _fits(f: dataclasses.Field, kind: type, value) -> bool:
         return False
     return (choices is None or value in choices) and all(holds(value, bound) for holds, _, bound in bounds)
 
-
+# %% ../nbs/41_config.ipynb #bcab75ft
 def _allowed(f: dataclasses.Field) -> str:
     "The allowed values of a field, in words."
     (kind, entry, optional), (choices, bounds) = _types(f), _about(f)
@@ -107,7 +107,7 @@ class Fixed(dict):
     def __reduce__(self):
         return Fixed, (dict(self),)
 
-
+# %% ../nbs/41_config.ipynb #cfgfixet
 def fixed(
     name: str,          # of the value, for messages
     value,              # lists, dictionaries, numbers, words
@@ -216,7 +216,7 @@ def _parse(f: dataclasses.Field, text: str):
     except ValueError:
         raise ValueError(f"{f.name} is {text!r}; give {_allowed(f)}") from None
 
-
+# %% ../nbs/41_config.ipynb #863f5f8t
 _PYTHON = {"True": True, "False": False, "None": None}     # as Python writes them; elsewhere a word is a word
 
 

@@ -26,7 +26,7 @@ CONFIGS = {             # kind, as in config.json -> class of settings; add your
     **{kind.lower(): f"hot_nbdev.fields:{kind}Config" for kind in ("Dilated", "Fourier", "UNet")},
 }
 
-
+# %% ../nbs/11d_model_config.ipynb #mdlkindt
 def model_kind(
     config: type,       # class of settings
 ) -> str:
@@ -149,7 +149,7 @@ class InTurn(tuple):
         known = super().__contains__
         return isinstance(name, str) and name.count("+") < BLOCKS and all(map(known, name.split("+")))
 
-
+# %% ../nbs/11d_model_config.ipynb #mdlchk1t
 @dataclass(frozen=True)
 class HOTConfig(TokenConfig):
     "Settings of the encoder."
@@ -181,7 +181,7 @@ def position_modes(
     k = config.order
     return tuple(m % k for m in (range(k) if config.position_modes is None else config.position_modes))
 
-
+# %% ../nbs/11d_model_config.ipynb #mdlchk2t
 def joint_maps(
     config: HOTConfig,
     attention: str,     # one of its attentions
@@ -189,7 +189,7 @@ def joint_maps(
     "Does one map of this attention hold several modes?"
     return attends_jointly(attention, config.order, config.attention_options.get("groups"))
 
-
+# %% ../nbs/11d_model_config.ipynb #mdlchk2u
 def _block_rules(c: HOTConfig) -> Iterator:
     "Heads divide the features, and positions find their pairs."
     turned, width = len(position_modes(c)), c.dim // c.heads
@@ -238,7 +238,7 @@ class ClassifierConfig(HOTConfig):
         lost = self.readout == "flatten" and self.sizes is None
         obey(self, [(lost, "readout='flatten' needs sizes, for the number of tokens; or take 'mean'")])
 
-
+# %% ../nbs/11d_model_config.ipynb #31c09b4t
 @dataclass(frozen=True)
 class SegmenterConfig(HOTConfig):
     "Settings of HOTSegmenter."
@@ -254,7 +254,7 @@ def check_horizons(
     wrong = not several or len(set(several)) < len(several)
     obey(config, [(wrong, f"horizons is {several}; give one or several whole numbers, each once")])
 
-
+# %% ../nbs/11d_model_config.ipynb #mdlfcstt
 @dataclass(frozen=True)
 class ForecasterConfig(HOTConfig):
     "Settings of HOTForecaster; mode 0 is time."
@@ -272,5 +272,5 @@ class ForecasterConfig(HOTConfig):
         obey(self, [(self.in_channels != 1, f"in_channels is {self.in_channels}, but every series is one number at each step, so it must "
                                             "be 1; make further series further positions")])
 
-
+# %% ../nbs/11d_model_config.ipynb #mdlfcstu
 CONFIGS |= {model_kind(c): c for c in (HOTConfig, ClassifierConfig, SegmenterConfig, ForecasterConfig)}

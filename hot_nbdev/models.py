@@ -43,7 +43,7 @@ def _difference(own: dict, found: dict) -> str | None:
             return f"{name} is {found[name].dtype}, but {t.dtype} is expected"
     return next((f"{name} is not expected" for name in found if name not in own), None)
 
-
+# %% ../nbs/11e_models.ipynb #mdlmod1t
 def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
     "The model without memory, or an error in the name of the file of its settings."
     try:
@@ -61,7 +61,7 @@ def _write(model: nn.Module, folder: Path) -> None:
         atomic_write(folder / "model.safetensors", lambda own: save_file(weights, own))
     atomic_write(folder / "config.json", write)
 
-
+# %% ../nbs/11e_models.ipynb #mdlmod2t
 def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
     "A model with these weights; where no dtype is asked for, each has its own."
     model = cls(config, device=device, dtype=dtype or next((t.dtype for t in weights.values() if t.is_floating_point()), None))
@@ -124,7 +124,7 @@ def _positions(c: HOTConfig, **new) -> nn.Module:
         return LearnedPositions(c.grid, c.dim, modes=c.position_modes, **new)
     return SineCosinePositions(c.dim, c.order, modes=c.position_modes) if c.positions == "sincos" else nn.Identity()
 
-
+# %% ../nbs/11e_models.ipynb #6dded60t
 def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
     "The attention of one block, whose number is `seed`: it gives each block its own random features."
     name, width = c.attentions[seed % len(c.attentions)], c.dim // c.heads
@@ -136,7 +136,7 @@ def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
         options["rotary"] = AxialRotary(width, c.order, modes, **new) if jointly else Rotary(width, modes, **new)
     return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
 
-
+# %% ../nbs/11e_models.ipynb #6dded60u
 def _block(c: HOTConfig, seed: int, **new) -> Block:
     attention = _attention(c, seed, **new)      # before the network: a seed stands for the weights in this sequence
     ff = found(FEED_FORWARDS, c.ff)(c.dim, c.ff_hidden, dropout=c.dropout, bias=c.ff_bias, **new)
@@ -310,7 +310,7 @@ MODELS = {      # kind, as in config.json -> class of models; add your own, and 
     **{kind.lower(): f"hot_nbdev.fields:{kind}Net" for kind in ("Dilated", "Fourier", "UNet")},
 }
 
-
+# %% ../nbs/11e_models.ipynb #mdlreg1t
 def _class_of(config: ModelConfig) -> type:
     "The class of models that has these settings; a subclass that inherits them takes nothing over."
     kind = model_kind(type(config))
@@ -328,7 +328,7 @@ def make_model(
     "A model of any kind from its settings."
     return _class_of(config)(config, device=device, dtype=dtype)
 
-
+# %% ../nbs/11e_models.ipynb #8d91fe4t
 def load_model(
     folder: str | Path,     # where `save` wrote
     device=None, dtype=None,    # dtype: default as it was written, tensor by tensor

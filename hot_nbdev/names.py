@@ -182,7 +182,7 @@ def _named(option: str, name, table: Mapping):
     "What a setting of Kronecker attention stands for."
     return table[choose("KroneckerAttention", option, name, table)]
 
-
+# %% ../nbs/11c_names.ipynb #nampowet
 def _factor(pool: str, project: str, qk_norm: bool, bias: bool) -> float:
     "The power of the number of tokens that pooled means are multiplied by, if these settings fit together."
     power, after = _named("pool", pool, _POWER), _named("project", project, {"before": False, "after": True})
@@ -197,14 +197,14 @@ def full(dim: int, heads: int = 8, order: int | None = None, **options) -> FullA
     "Full attention from settings."
     return composed([FullAttention], dim, heads, order, **options)
 
-
+# %% ../nbs/11c_names.ipynb #e47837ft
 @like(full)
 def full_linear(dim, heads=8, order=None, *, kernel=None, **options) -> FullAttention:
     "Full attention with a kernel, by default positive random features."
     kernel = kernel or make_kernel("prf", dim // heads, device=options.get("device"), dtype=options.get("dtype"))
     return full(dim, heads, order, kernel=kernel, **options)
 
-
+# %% ../nbs/11c_names.ipynb #e47837fu
 @like(composed)
 def multiscale(dim: int, heads: int = 8, order: int | None = None, *, stride=2, query_stride=1, **options) -> MultiscaleAttention:
     "Multiscale attention from settings."
@@ -235,7 +235,7 @@ def hot1(dim, heads=8, order=None, *, pool="sum", qk_norm=False, **options) -> K
     "The first paper's attention from settings."
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, **options)
 
-
+# %% ../nbs/11c_names.ipynb #68bb5c9t
 @like(kronecker)
 def hot2(dim, heads=8, order=None, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, bias=True, shared=False, **options):
     "The second paper's attention from settings: as in its code, or with qk_norm=False as in its text."
@@ -250,7 +250,7 @@ def spatial(dim, heads=8, order=None, **options) -> AxialAttention:
         raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; choose 'temporal' or 'full'")
     return axial(dim, heads, order, [tuple(range(1, order))], **options)
 
-
+# %% ../nbs/11c_names.ipynb #4001148t
 def none(dim, heads=8, order=None, *, rotary=None, dropout=0.0, causal=(), bias=True, device=None, dtype=None) -> NoAttention:
     "No attention from settings; of positions and dropout it has no use."
     return NoAttention(dim, heads, order, causal=causal, bias=bias, device=device, dtype=dtype)
@@ -304,7 +304,7 @@ def attends_jointly(
         return any(isinstance(group, list | tuple) and len(group) > 1 for group in groups)
     return order >= JOINT.get(name, order + 1)
 
-
+# %% ../nbs/11c_names.ipynb #8983f3ct
 def attention_options(
     name: str,          # one of ATTENTIONS
 ) -> tuple | None:      # names; None where only the layer itself knows
