@@ -70,7 +70,8 @@ def _fits(f: dataclasses.Field, kind: type, value) -> bool:
 def _allowed(f: dataclasses.Field) -> str:
     "The allowed values of a field, in words."
     (kind, entry, optional), (choices, bounds) = _types(f), _about(f)
-    words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(entry)}s"}.get(kind, f"a {_WORDS.get(kind)}")
+    words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(entry)}s"}
+    words = words.get(kind) or f"a {_WORDS[kind]}"
     words = words if choices is None else "one of " + ", ".join(map(str, choices))
     limits = " and ".join(f"{text} {bound}" for _, text, bound in bounds)
     return f"{words} {limits}".strip() + (", or none" if optional else "")

@@ -151,7 +151,7 @@ class HOTConfig(_Encoder):
     sizes: tuple[int, ...] | None = option(None, "sizes of the input; needed by 'learned' positions and by 'flatten'", least=1)
     stem: str = option("linear", "name of the stem", choices=lambda: STEMS)
     stem_width: int = option(3, "least width of the kernels of the stems 'conv' and 'local'", least=1)
-    stem_padding: str = option("zeros", "beyond the ends, in 'conv' and 'local'; circular: what stands at the other end", choices=[*PADDINGS])
+    stem_padding: str = option("zeros", "beyond the ends, in 'conv' and 'local'; circular: what is at the other end", choices=[*PADDINGS])
     stem_act: str | None = option(None, "nonlinearity behind the stem", choices=tuple(ACTIVATIONS))
     stem_norm: bool = option(False, "LayerNorm behind the stem?")
     ff: str = option("gelu", "name of the feed-forward network", choices=lambda: FEED_FORWARDS)
@@ -218,8 +218,8 @@ def _attention_rules(c: HOTConfig) -> Iterator:
             owner = f"{type(c).__name__}: attention_options of {attention!r}"
             check_names(owner, c.attention_options, [name for name in known if name not in taken])
             for key in given:
-                yield key not in known, (f"{_SET[key]} is {getattr(c, _SET[key])!r}, but attention {attention!r} has no option {key!r}; leave "
-                                         "it out, or choose another attention")
+                yield key not in known, (f"{_SET[key]} is {getattr(c, _SET[key])!r}, but attention {attention!r} has no option {key!r}; "
+                                         "leave it out, or choose another attention")
 
 # %% ../nbs/11d_model_config.ipynb #31c09b49
 READOUTS = ("mean", "flatten")      # how tokens become one vector

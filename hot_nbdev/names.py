@@ -85,7 +85,7 @@ def check_by_mode(
         m = int(key) if str(key).lstrip("-").isdecimal() else order
         if not -order <= m < order or m % order not in alone or m % order in own:
             raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {alone} have a map of their own; a mode is "
-                             f"named once, and has a map if it is a group of its own; modes count from 0 to {order - 1}, or from -{order} to -1")
+                             f"named once, and has a map if it is alone in a group; modes count from 0 to {order - 1}, or from -{order} to -1")
         try:
             own[m % order] = OfMode.from_dict(options)
         except ValueError as e:
