@@ -19,9 +19,9 @@ from pathlib import Path
 
 import torch
 
+from .book.plot import draw_run, save_picture
 from .config import add_options, check_names, parse_pairs, read_settings
 from .jobs import JOBS, Job, Run, job_class, run_job
-from .plot import draw_run, save_picture
 from .predict import predict
 from .results import Table, read_rows
 from .series import SERIES

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .book.plot import draw_forecast, save_picture
 from .config import Config, option, read_settings
 from .files import check_numbers, load_array
 from .models import load_model
-from .plot import draw_forecast, save_picture
 from .runs import progress_bar
 from .scenes import check_scene
 from .series import check_like, load_series
