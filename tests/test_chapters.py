@@ -20,7 +20,7 @@ page = pytest.mark.parametrize("chapter", PAGES, ids=lambda c: c.path.stem)
 @pytest.mark.parametrize("chapter", [c for c in PAGES if c.module], ids=lambda c: c.path.stem)
 def test_the_module_has_the_names_of_the_chapter(chapter):
     "What the cells check holds for the module, since it is made of the same cells; that it is, the first step sees."
-    module = importlib.import_module(f"hot_nbdev.{chapter.module}" if chapter.module != "__init__" else "hot_nbdev")
+    module = importlib.import_module(f"hot_nbdev.{chapter.module}".removesuffix(".__init__"))
     for name in chapter.public_names():
         assert getattr(module, name).__module__ in {f"hot_nbdev.{m}" for m in chapter.modules}
 
@@ -114,7 +114,8 @@ def test_title_and_links_of_the_site_are_those_of_the_package():
 
 
 def test_every_module_comes_from_a_chapter():
-    modules = {p.stem for p in (ROOT / "hot_nbdev").glob("*.py")} - {"_modidx"}
+    package = ROOT / "hot_nbdev"
+    modules = {".".join(p.relative_to(package).with_suffix("").parts) for p in package.rglob("*.py")} - {"_modidx"}
     assert modules == {c.module for c in PAGES if c.module}
 
 

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from hot_nbdev.files import (
+from hot_nbdev.data.files import (
     Source,
     check_numbers,
     fetch,

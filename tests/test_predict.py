@@ -10,7 +10,7 @@ from smallfiles import dates, fails, waves, write_lines, write_series
 from hot_nbdev.commands import hot_predict
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.predict import Inputs, predict, read_inputs
+from hot_nbdev.data.predict import Inputs, predict, read_inputs
 
 SMALL = dict(dim=8, depth=1, heads=2)
 

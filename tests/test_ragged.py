@@ -21,7 +21,7 @@ from hot_nbdev.models import make_model
 from hot_nbdev.names import ATTENTIONS
 from hot_nbdev.parts import loader_batches
 from hot_nbdev.patches import patch_mask
-from hot_nbdev.ragged import (
+from hot_nbdev.data.ragged import (
     BucketSampler,
     collate_padded,
     mask_sizes,

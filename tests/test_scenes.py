@@ -13,7 +13,7 @@ from official import official
 from hot_nbdev.data import scene_data
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import HOTSegmenter
-from hot_nbdev.scenes import (
+from hot_nbdev.data.scenes import (
     SCENES,
     check_scene,
     number_classes,

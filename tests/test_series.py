@@ -7,7 +7,7 @@ import torch
 from official import official
 
 from hot_nbdev.data import forecast_data, window_counts
-from hot_nbdev.series import SERIES, check_like, load_series, report_lines
+from hot_nbdev.data.series import SERIES, check_like, load_series, report_lines
 
 
 def write(path, rows, header="date,a,b", end="\n", **options):

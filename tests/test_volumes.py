@@ -7,7 +7,7 @@ import torch
 from official import official
 
 from hot_nbdev.data import volume_data
-from hot_nbdev.volumes import (
+from hot_nbdev.data.volumes import (
     VOLUMES,
     check_volumes,
     load_volumes,
