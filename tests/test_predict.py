@@ -25,7 +25,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 def series():
     "A run of hourly series, and a file that fits."
     make_model(ForecasterConfig(lookback=8, horizons=(4,), sizes=(8, 2), **SMALL)).save("run")
-    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2, step=3600).save(
+    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2, every="3600 s").save(
         "run/input.json"
     )
     write_series("in.csv", 60)
@@ -117,8 +117,8 @@ def spoiled(rows=60, **cells):
         (dates(60)[::-1], spoiled(), "time runs backwards"),
         (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"),
         (np.r_[dates(60)[:1], dates(59)], spoiled(), "again"),
-        (np.array(["NaT", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
-        (np.array(["", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
+        (np.array(["NaT", *dates(59).astype(str)]), spoiled(), "should be a time"),
+        (np.array(["", *dates(59).astype(str)]), spoiled(), "should be a time"),
         (dates(5), spoiled(5), "5 rows"),
         (dates(60), spoiled(r30="x"), "'x'"),
     ],
@@ -233,7 +233,7 @@ def test_what_takes_long_shows_a_bar_in_a_terminal(scene, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "about, message",
     [
-        ({"version": 3}, "is of version 3, but this library reads 1 to 2"),
+        ({"version": 4}, "is of version 4, but this library reads 1 to 3"),
         ({"shift": None}, "shift is None"),
         ({"scale": [0, 1]}, "scale is"),
         ({"names": None}, "names missing"),

@@ -98,46 +98,24 @@ def refuse_page(
                          f"the file in a browser from {home}")
 
 # %% ../../nbs/47_files.ipynb #06e14f23
-class _Bar:
-    "What pooch shows its progress with: a bar of tqdm under the name of the file."
-    def __init__(self, name: str, shown: bool):
-        from tqdm import tqdm
-        self.bar, self.total = tqdm(desc=name, unit="B", unit_scale=True, ncols=79, disable=not shown), 0
-
-    def update(self, n: int) -> None:
-        self.bar.total = self.total or None
-        self.bar.update(n)
-
-    def reset(self) -> None:
-        if self.total:
-            self.bar.reset(self.total)
-
-    def close(self) -> None:
-        self.bar.close()
-
-
-def _download(url: str, part: Path, name: str, progress: bool, timeout: float) -> None:
-    "Write the bytes at an address to a file."
+def _download(url: str, part: Path, progress: bool, timeout: float) -> None:
+    "Write the bytes at an address to a file; what a gzip file holds, all its members, if `part` shall not be one."
     if urlsplit(url).scheme == "file":
         shutil.copyfile(url2pathname(urlsplit(url).path), part)
         return
     try:
         import pooch
-        bar = _Bar(name, progress)
-    except ImportError as e:
+        bytes_as_stored = {"Accept-Encoding": "identity"}
+        load = pooch.HTTPDownloader(progressbar=progress, chunk_size=1 << 18, timeout=timeout, headers=bytes_as_stored)
+    except (ImportError, ValueError) as e:          # ValueError: no tqdm for the bar
         raise ImportError('fetch: downloads need pooch and tqdm; install them with pip install '
                           '"hot_nbdev[train]", or put the file there by hand') from e
-    plain = {"Accept-Encoding": "identity"}         # the bytes as they are stored
-    try:
-        pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 18, timeout=timeout, headers=plain)(url, str(part), None)
-    finally:
-        bar.close()
+    load(url, str(part), None)
 
 # %% ../../nbs/47_files.ipynb #1a7c9b45
 def _unpack(part: Path) -> None:
     "Put what a gzip file holds, all its members, in its place."
-    packed = part.with_name(part.name + ".gz")
-    part.replace(packed)
+    packed = part.replace(part.with_name(part.name + ".gz"))
     try:
         with gzip.open(packed) as f, open(part, "wb") as to:
             shutil.copyfileobj(f, to)
@@ -163,7 +141,7 @@ def fetch(
                          "sha256 or md5, or take it as it comes by unchecked=True")
 
     def write(part):
-        _download(url, part, path.name, progress, timeout)
+        _download(url, part, progress, timeout)
         if ".gz" in (url[-3:], urlsplit(url).path[-3:]) and path.suffix != ".gz":
             _unpack(part)
         refuse_page(part, url)
@@ -219,19 +197,21 @@ def official_file(
 
 # %% ../../nbs/47_files.ipynb #8356c9a1
 def load_arrays(
-    path: str | Path,        # .npz, or .npy with one array
-    names: Sequence[str],    # of the arrays; for .npy the first is what its array will be called
-    op: str,                 # who reads, for messages
-) -> dict:                   # names and arrays
+    path: str | Path,             # .npz, or .npy with one array
+    names: Sequence[str] | None,  # of the arrays; for .npy the first is what its array will be called; None: all
+    op: str,                      # who reads, for messages
+    optional: Sequence[str] = (), # arrays that may be there
+) -> dict:                        # names and arrays
     "Arrays of an npz or npy file; what cannot be read is named."
     name = "the file"
     try:
         stored = np.load(path, allow_pickle=False)
         if isinstance(stored, np.ndarray):
-            return {names[0]: stored}
+            return {names[0] if names else "": stored}
         with stored:
-            held, found = stored.files, {}
-            for name in names:
+            found, held = {}, stored.files
+            wanted = held if names is None else [*names, *(n for n in optional if n in held)]
+            for name in wanted:
                 found[name] = stored[name]
             return found
     except KeyError as e:
@@ -250,13 +230,10 @@ def load_array(
     "One array."
     if Path(path).suffix not in (".npy", ".npz"):
         raise ValueError(f"{op}: {path} should be an array, .npy or .npz")
-    if Path(path).suffix == ".npz" and key is None:
-        load_arrays(path, [], op)                # can it be read?
-        with np.load(path, allow_pickle=False) as stored:
-            if len(stored.files) != 1:
-                raise ValueError(f"{op}: {path} holds {', '.join(stored.files) or 'nothing'}; choose one by key=")
-            key = stored.files[0]
-    return load_arrays(path, [key or "the array"], op)[key or "the array"]
+    found = load_arrays(path, None if key is None else [key], op)
+    if len(found) != 1:
+        raise ValueError(f"{op}: {path} holds {', '.join(found) or 'nothing'}; choose one by key=")
+    return next(iter(found.values()))
 
 # %% ../../nbs/47_files.ipynb #38d93246
 ABSURD = 1e30          # no measured number is as large, and no squared error of one fits into float32

@@ -26,12 +26,13 @@ from ..models import load_model
 from ..plot import draw_forecast, save_picture
 from ..runs import progress_bar
 from .scenes import check_scene
-from .series import check_like, load_series
+from .series import Series, check_like, load_series
+from .times import next_times
 from ..storage import atomic_write
 from .volumes import check_volumes
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d07
-INPUT_VERSION = 2       # of the file; 1 had shift, scale, names, classes, codes and window only
+INPUT_VERSION = 3       # of the file; 1 had shift, scale, names, classes, codes and window only, 2 seconds as step
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,19 @@ class Inputs(Config):
     shift: tuple[float, ...] = option((0.0,), "the model sees (value - shift) / scale, for each column, channel or band")
     scale: tuple[float, ...] = option((1.0,), "see shift", above=0)
     names: tuple[str, ...] | None = option(None, "columns of a series")
+    every: str | None = option(None, "what lies between rows of a series, such as '3600 s' or '1 month'")
+    time: str | None = option(None, "column of the times of a series, where it was named")
+    step: str | None = option(None, "what lies between rows of a series, where it was said")
     classes: tuple[str, ...] | None = option(None, "what the classes are called")
     codes: tuple[int, ...] | None = option(None, "their numbers in a mask")
-    sizes: tuple[int, ...] | None = option(None, "of a volume, in voxels", least=1)
-    channels: int | None = option(None, "numbers of each voxel", least=1)
-    dtype: str | None = option(None, "type of the voxels")
+    sizes: tuple[int, ...] | None = option(None, "of an item, in places", least=1, most=1 << 16)
+    channels: int | None = option(None, "numbers at each place", least=1, most=1 << 16)
+    axis: str | None = option(None, "where an item has its channels", choices=("last", "first", "none"))
+    dtype: str | None = option(None, "type of the numbers")
     low: float | None = option(None, "smallest value of the training part")
     high: float | None = option(None, "largest value")
-    window: int | None = option(None, "side of the windows of a scene, in pixels", least=1)
-    dates: int | None = option(None, "of a scene; 0 if it has no mode for them", least=0)
-    step: int | None = option(None, "usual seconds from row to row of a series")
+    window: int | None = option(None, "side of the windows of a scene, in pixels", least=1, most=1 << 16)
+    dates: int | None = option(None, "of a scene; 0 if it has no mode for them", least=0, most=1 << 16)
     masked: bool = option(False, "are missing values hidden by a mask?")
     own: bool = option(True, "are frames that move scaled by their own mean and deviation, in place of shift and scale?")
     version: int = option(INPUT_VERSION, "of these settings", least=1)
@@ -82,6 +86,8 @@ def read_inputs(
     lost = [name for name in ("task", "data", "shift", "scale") if name not in found]
     if lost:
         raise ValueError(f"{path} lacks {', '.join(lost)}; train the run again")
+    if found["version"] < 3 and "step" in found:
+        found["every"] = f"{found.pop('step')} s"
     try:
         return Inputs.from_dict(found)
     except ValueError as e:
@@ -98,8 +104,8 @@ def check_output(
     path = Path(path)
     if any(path.exists() and Path(i).exists() and path.samefile(i) for i in inputs):
         raise ValueError(f"{path} is the file that is read, and would be lost; name another one by to=")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a file by to=")
+    if path.is_dir() or path.exists() and not path.is_file():
+        raise ValueError(f"{path} is {'a folder' if path.is_dir() else 'a device or a pipe, and no regular file'}; name a file by to=")
     if path.exists() and path.resolve().parent == Path(run).resolve():
         raise ValueError(f"{path} belongs to the run; name another file by to=")
     if path.exists() and not overwrite:
@@ -116,6 +122,7 @@ class Answer(NamedTuple):
     values: object      # rows for a table, the head first, or an array
     notes: list[str]    # what a reader should know
     draw: Callable | None = None    # (path) -> None, writes a picture of them
+    layout: tuple = (",", ".")      # of a table: what stands between entries, and the decimal mark
 
 
 def _shown(steps: Sequence, unit: str):
@@ -124,18 +131,19 @@ def _shown(steps: Sequence, unit: str):
         return steps
     return progress_bar(steps, unit)
 
-
 # %% ../../nbs/64_predict.ipynb #8c2f1d2z
 def forecast_file(
     model: nn.Module,
     inputs: Inputs,
-    path: str | Path,       # a series
-    mend: bool = False,     # fill missing values, drop lines that come twice?
-    sort: bool = False,     # put lines in the order of time?
-) -> Answer:                # a row for each step ahead, in the units of the file
+    path: str | Path,           # a series
+    mend: bool = False,         # fill missing values, drop lines that come twice?
+    sort: bool = False,         # put lines in the order of time?
+    time: str | None = None,    # column of the times; default: as in training
+    step: str | None = None,    # what lies between rows; default: as in training
+) -> Answer:                    # a row for each step ahead, in the units, the calendar and the layout of the file
     "The forecast of the steps behind the last row of a series."
     T, hide = model.config.lookback, inputs.masked and not mend
-    series = load_series(path, mend=mend or hide, sort=sort)
+    series = load_series(path, mend=mend or hide, sort=sort, time=time or inputs.time, step=step or inputs.step)
     x, told = check_like(series, inputs.known(), T)
     past = series.values[-T:]
     if hide:
@@ -144,21 +152,27 @@ def forecast_file(
         told = [text.replace("and are filled", "and are hidden from the model") for text in told]
     else:
         y = model(x[None])[0]
-    y = y.double() * torch.tensor(inputs.scale) + torch.tensor(inputs.shift)
+    y = _finite(y.double() * torch.tensor(inputs.scale) + torch.tensor(inputs.shift), path)
     when = _times(series, len(y))
-    rows = [["date", *series.names], *([t, *v] for t, v in zip(when, y.tolist(), strict=True))]
+    head = [series.times.name if series.times else "date", *series.names]
     ranges = [f"{name}: {v.min():.4g} to {v.max():.4g}" for name, v in zip(series.names, y.T, strict=True)]
-    return Answer(rows, [f"{len(y)} steps ahead, {when[0]} to {when[-1]}", *ranges[:8], *told],
-                  lambda path: draw_forecast(past, y, series.names, path))
+    return Answer([head, *([t, *v] for t, v in zip(when, y.tolist(), strict=True))],
+                  [f"{len(y)} steps ahead, {when[0]} to {when[-1]}", *ranges[:8], *told],
+                  lambda path: draw_forecast(past, y, series.names, path), (series.layout.separator, series.layout.decimal))
 
 
-def _times(series, n: int) -> list:
-    "Dates of the next rows, or their numbers where there are no dates."
-    step = series.report["step"]
-    if series.dates is None or not step:
+def _times(series: Series, n: int) -> list:
+    "The times of the next rows in the form of the file, or their numbers where there are no times."
+    if series.times is None or series.step is None:
         return [str(i + 1) for i in range(n)]
-    return [str(series.dates[-1] + np.timedelta64((i + 1) * step, "s")).replace("T", " ") for i in range(n)]
+    return next_times(series.times, series.step, n)
 
+
+def _finite(y: Tensor, path: str | Path) -> Tensor:
+    if not y.isfinite().all():
+        raise ValueError(f"{path}: the model's answer is not finite, since values of the file are too large for its numbers; are they in "
+                         "other units than those of the training?")
+    return y
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d20
 def _mask_of(path: str | Path, key: str | None) -> Tensor | None:
@@ -173,10 +187,10 @@ def _mask_of(path: str | Path, key: str | None) -> Tensor | None:
 def classify_file(
     model: nn.Module,
     inputs: Inputs,
-    path: str | Path,           # volumes (n, n1, n2, n3), or one of them
+    path: str | Path,           # pictures or volumes (n, *item), or one of them
     key: str | None = None,     # name of the array in an .npz
-) -> Answer:                    # a row for each volume: its number, its class, the probabilities
-    "The class of each volume."
+) -> Answer:                    # a row for each item: its number, its class, the probabilities
+    "The class of each picture or volume."
     x, told = check_volumes(load_array(path, key, "predict"), inputs.known(), str(path))
     mask = _mask_of(path, key) if inputs.masked else None
     if mask is None:
@@ -184,11 +198,11 @@ def classify_file(
     else:
         pairs = list(zip(x.split(64), mask.split(64), strict=True))
         p = torch.cat([model(batch.masked_fill(~m[..., None], 0.0), m).softmax(-1) for batch, m in _shown(pairs, "batch")])
-        told = [*told, "a mask hides voxels that are missing"]
+        told = [*told, "a mask hides places that are missing"]
     best = [inputs.classes[i] for i in p.argmax(-1)]
     rows = [["item", "class", *inputs.classes], *([i, best[i], *v] for i, v in enumerate(p.tolist()))]
     counts = ", ".join(f"{best.count(c)} {c}" for c in inputs.classes if c in best)
-    return Answer(rows, [f"{len(p)} volumes: {counts}", *told])
+    return Answer(rows, [f"{len(p)} {'pictures' if x.ndim == 4 else 'volumes'}: {counts}", *told])
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d21
 def _corners(n: int, size: int) -> list:
@@ -247,7 +261,7 @@ def motion_file(
     mean, std = _scale_of(x, inputs)
     mask = known.any(-1) if inputs.masked else None
     y = (model(((x - mean) / std).masked_fill(~known, 0.0), mask) * std + mean)[..., 0]
-    y = y if mask is None else y.masked_fill(~mask, torch.nan)
+    y = _finite(y, path) if mask is None else y.masked_fill(~mask, torch.nan)
     return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, y.shape[-k:]))} numbers", *told])
 
 
@@ -260,14 +274,17 @@ def _scale_of(x: Tensor, inputs: Inputs) -> tuple:      # mean and deviation
     return mean, (x - mean).square().nanmean(axes, keepdim=True).sqrt().clamp(min=1e-12)
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d23
-def _write_rows(path: Path, rows: Sequence) -> None:
+def _write(path: Path, answer: Answer) -> None:
+    "A table in the layout of the answer, or an array."
+    if isinstance(answer.values, np.ndarray):
+        with open(path, "wb") as f:
+            np.save(f, answer.values)
+        return
+    separator, decimal = answer.layout
     with open(path, "w", newline="", encoding="utf-8") as f:
-        csv.writer(f, lineterminator="\n").writerows(rows)
-
-
-def _write_array(path: Path, x: np.ndarray) -> None:
-    with open(path, "wb") as f:
-        np.save(f, x)
+        for row in answer.values:
+            row = [str(v).replace(".", decimal) if isinstance(v, float) else v for v in row]
+            csv.writer(f, lineterminator="\n", delimiter=separator).writerow(row)
 
 
 def load_run(
@@ -288,12 +305,14 @@ ENDINGS = {"forecast": "-forecast.csv", "classify": "-classes.csv", "segment": "
 @torch.no_grad()
 def predict(
     run: str | Path,                # folder of a run
-    file: str | Path,               # a series .csv, volumes .npy or .npz, a scene .npy, frames .npy
+    file: str | Path,               # a series .csv, pictures or volumes .npy or .npz, a scene .npy, frames .npy
     to: str | Path | None = None,   # file to write; default: in the current folder, named after `file`
     *,
     key: str | None = None,         # name of the array in an .npz
     mend: bool = False,             # fill missing values of a series, drop lines that come twice?
     sort: bool = False,             # put the lines of a series in the order of time?
+    time: str | None = None,        # column of the times of a series; default: as in training
+    step: str | None = None,        # what lies between its rows; default: as in training
     overwrite: bool = False,        # replace a file that is there?
     picture: bool = True,           # of a forecast or a segmentation too?
 ) -> list[str]:                     # lines that say what was written
@@ -306,10 +325,9 @@ def predict(
     if drawn:
         check_output(drawn, [file, out], run, overwrite)
     if inputs.task == "forecast":
-        answer = forecast_file(model, inputs, file, mend, sort)
+        answer = forecast_file(model, inputs, file, mend, sort, time, step)
     else:
         of_task = {"classify": classify_file, "segment": segment_file, "motion": motion_file}
         answer = of_task[inputs.task](model, inputs, file, key)
-    write = _write_array if inputs.task in ("segment", "motion") else _write_rows
-    atomic_write(out, lambda part: write(part, answer.values))
+    atomic_write(out, lambda part: _write(part, answer))
     return [f"wrote {out}", *([save_picture(answer.draw, drawn)] if drawn else []), *answer.notes]

@@ -6,7 +6,6 @@
 __all__ = ['SERIES', 'Series', 'load_series', 'report_lines', 'check_like']
 
 # %% ../../nbs/48_series.ipynb #60d263b8
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import ABSURD, Source, official_file, read_whole
+from .files import ABSURD, Source, official_file
+from .table import Layout, Table, read_table
+from .times import Step, Times, holds, named_step, usual_step
 
 # %% ../../nbs/48_series.ipynb #ae4619cf
 _ETT, _RAW = "https://github.com/zhouhaoyi/ETDataset", "https://raw.githubusercontent.com"
@@ -49,119 +50,31 @@ SERIES = {
                     (52560, 137), "not stated", "lstnet"),
 }
 
-# %% ../../nbs/48_series.ipynb #2bd8e80c
-class Series(NamedTuple):
-    "A multivariate series."
-    values: Tensor                  # (T, N)
-    dates: np.ndarray | None        # (T,), datetime64[s]
-    names: list[str]                # N names of columns
-    report: dict                    # what was found wrong, and whether it was mended
-    mask: Tensor | None = None      # (T, N) bool, True where the file holds a value
-
-# %% ../../nbs/48_series.ipynb #c020fd33
-def _lines(path: Path) -> list[str]:
-    content = read_whole(path)
-    if b"\0" in content:
-        line = content[:content.index(0)].count(b"\n") + 1
-        raise ValueError(f"load_series: line {line} of {path} holds bytes that are no text; save the file as "
-                         "comma-separated text in UTF-8")
-    text = content.decode("utf-8-sig", "replace")
-    return [line.rstrip("\r") for line in text.rstrip().split("\n")]
-
-
-def _column_names(path: Path, lines: list[str], dated: bool) -> list[str]:
-    "Names of the columns; the number of entries of each line is checked."
-    names = lines[0].split(",")[1:] if dated else [str(i) for i in range(lines[0].count(",") + 1)]
-    if dated and not lines[0].lower().startswith("date,"):
-        raise ValueError(f"load_series: line 1 of {path} should be a header that begins with 'date,', but is "
-                         f"{lines[0][:40]!r}; a file without header and dates should end in .txt")
-    if len(lines) - dated < 1 or not names or not lines[-1]:
-        raise ValueError(f"load_series: {path} holds no rows; get the file again")
-    twice = [n for i, n in enumerate(names) if n in names[:i]]
-    if twice:
-        raise ValueError(f"load_series: line 1 of {path} names the column {twice[0]!r} twice; give each column "
-                         "a name of its own")
-    commas = len(names) - 1 + dated
-    for i, line in enumerate(lines, 1):
-        if line.count(",") != commas:
-            raise ValueError(f"load_series: line {i} of {path} should have {commas + 1} entries, but has "
-                             f"{line.count(',') + 1}; the file is cut off or changed; get it again")
-    return names
-
-# %% ../../nbs/48_series.ipynb #e4b0e9c6
-def _dates(stamps: list[str]) -> np.ndarray:
-    "2016-07-01 00:00:00, and the other way in use: 1990/1/1 0:00; ValueError where one is neither."
-    if "/" in stamps[0]:
-        stamps = [np.datetime64(datetime.strptime(s, "%Y/%m/%d %H:%M")) for s in stamps]
-    elif not all("-" in s for s in stamps):         # NumPy would take 20200101 for a year
-        raise ValueError
-    found = np.array(stamps, "datetime64[s]")
-    if np.isnat(found).any():
-        raise ValueError
-    return found
-
-# %% ../../nbs/48_series.ipynb #a94c8f56
-def _succeeds(f, *args) -> bool:
-    try:
-        f(*args)
-        return True
-    except ValueError:
-        return False
-
-
-def _blame(path: Path, lines: list[str], names: list[str], dated: bool) -> None:
-    "Raise for the first entry that cannot be read."
-    way = "/" if "/" in lines[dated].split(",")[0] else "-"
-    for i, line in enumerate(lines[dated:], 1 + dated):
-        stamp, *_ = entries = line.split(",")
-        for name, text in zip(names, entries[dated:], strict=True):
-            if not _succeeds(float, text):
-                raise ValueError(f"load_series: line {i} of {path}, column {name!r}, should be a number, "
-                                 f"but is {text!r}; mend that line, or get the file again")
-        if dated and (way not in stamp or not _succeeds(_dates, [stamp])):
-            raise ValueError(f"load_series: line {i} of {path} should begin with a date such as "
-                             f"2016-07-01 00:00:00, but begins with {stamp!r}; write the date, or leave the line out")
-
-
-def _read_table(path: Path) -> tuple[list[str], np.ndarray | None, np.ndarray]:
-    "Names, dates and values of a comma-separated file; without header and dates if it ends in .txt."
-    lines, dated = _lines(path), path.name.removesuffix(".gz")[-4:] != ".txt"
-    names = _column_names(path, lines, dated)
-    try:
-        values = np.loadtxt(lines, delimiter=",", skiprows=int(dated), usecols=range(dated, len(names) + dated),
-                            ndmin=2, comments=None)
-        dates = _dates([line.split(",", 1)[0] for line in lines[1:]]) if dated else None
-    except ValueError:
-        _blame(path, lines, names, dated)
-        raise
-    return names, dates, values
-
 # %% ../../nbs/48_series.ipynb #dfca4b13
-def _in_order(path: Path, dates: np.ndarray, lines: np.ndarray, sort: bool) -> np.ndarray:
+def _in_order(table: Table, sort: bool) -> np.ndarray:
     "Rows in the order of time."
-    steps = np.diff(dates).astype(int)
+    instants, layout, wall = table.times.instants, table.layout, table.times.wall.astype("datetime64[s]")
+    steps = np.diff(instants).astype("int64")
     back = np.flatnonzero(steps < 0)
     if len(back) and not sort:
         i = back[0]
         how = "the whole file is in reverse order" if (steps <= 0).all() else f"so it does {len(back)} times"
-        raise ValueError(f"load_series: line {lines[i + 1]} of {path}, {dates[i + 1]}, comes after {dates[i]}: time "
-                         f"runs backwards, and {how}; put the lines in order, or let sort=True do it")
-    return np.argsort(dates, kind="stable")
+        raise ValueError(f"load_series: {layout.where(i + 1)}, {wall[i + 1]}, comes after {wall[i]}: time runs backwards, and "
+                         f"{how}; put the lines in order, or let sort=True do it")
+    return np.argsort(instants, kind="stable")
 
 
-def _once(path: Path, dates: np.ndarray, values: np.ndarray, lines: np.ndarray, mend: bool) -> np.ndarray:
-    "Which rows have a time of their own; the others repeat the row before, or are an error."
-    again = np.flatnonzero(np.diff(dates).astype(int) == 0) + 1
-    same = np.array([np.array_equal(values[i], values[i - 1], equal_nan=True) for i in again], bool)
+def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
+    "Of the rows in order those that have a time of their own; the others repeat the row before, or are an error."
+    again = np.flatnonzero(np.diff(table.times.instants[rows]).astype("int64") == 0) + 1
+    same = np.array([np.array_equal(table.values[rows[i]], table.values[rows[i - 1]], equal_nan=True) for i in again], bool)
     if len(again) and not (mend and same.all()):
         i = again[~same][0] if mend else again[0]
-        out = "drop all of them but one by mend=True" if same.all() else \
-            "their values differ, so leave the line out that is wrong"
-        raise ValueError(f"load_series: line {lines[i]} of {path} has the time {dates[i]} of line {lines[i - 1]} again "
-                         f"({len(again)} such lines); {out}")
-    keep = np.ones(len(dates), bool)
-    keep[again] = False
-    return keep
+        out = "drop all of them but one by mend=True" if same.all() else "their values differ, so leave the line out that is wrong"
+        before = rows[i - 1] + 1 + table.layout.header
+        raise ValueError(f"load_series: {table.layout.where(rows[i])} has the time {table.times.wall[rows[i]].astype('datetime64[s]')} "
+                         f"of line {before} again ({len(again)} such lines); {out}")
+    return np.delete(rows, again)
 
 # %% ../../nbs/48_series.ipynb #af765974
 _UNITS = {"W/m\ufffd": "W/m²", "\ufffdmol/m\ufffd/s": "µmol/m²/s"}      # in weather.csv
@@ -175,57 +88,46 @@ def _mend_name(name: str) -> str:
 
 def _carry_forward(values: np.ndarray, bad: np.ndarray) -> np.ndarray:
     "In each column the last good value before; at the start the first good one."
-    row = np.where(bad, -1, np.arange(len(values))[:, None])
-    first = (~bad).argmax(0)
-    return np.take_along_axis(values, np.maximum(np.maximum.accumulate(row), first), 0)
+    import pandas as pd
+    return pd.DataFrame(values).mask(bad).ffill().bfill().to_numpy()
 
 
 def _extremes(values: np.ndarray, bad: np.ndarray, names: list[str], lines: np.ndarray) -> dict:
     "For each column a value that lies a million times further from the median than nearly all others: line and value."
-    found, good = {}, np.where(bad, np.nan, values)
-    some = good[::max(1, len(good) // 10000)]
-    for j in np.flatnonzero(~bad.all(0)):
-        if np.isnan(some[:, j]).all():
-            continue
-        middle = np.nanmedian(some[:, j])
-        usual = np.nanpercentile(np.abs(some[:, j] - middle), 90)
-        far = np.abs(good[:, j] - middle)
-        i = int(np.nanargmax(far))
-        if far[i] > 1e6 * usual > 0:
-            found[names[j]] = (int(lines[i]), float(values[i, j]))
-    return found
+    import pandas as pd
+    good = pd.DataFrame(values).mask(bad)
+    some = good.iloc[::max(1, len(good) // 10000)]
+    usual, far = (some - some.median()).abs().quantile(0.9), (good - some.median()).abs()
+    found = {j: int(far[j].idxmax()) for j in np.flatnonzero((far.max() > 1e6 * usual) & (usual > 0))}
+    return {names[j]: (int(lines[i]), float(values[i, j])) for j, i in found.items()}
 
 # %% ../../nbs/48_series.ipynb #59a5f8ad
-def _report(names: list, dates, values: np.ndarray, missing: np.ndarray, bad: np.ndarray,
-            lines: np.ndarray) -> dict:
-    "What is wrong with a series."
-    steps = np.diff(dates).astype(int) if dates is not None and len(dates) > 1 else np.zeros(0, int)
-    usual = int(np.median(steps)) if len(steps) else None
-    return {
-        "missing": {n: int(c) for n, c in zip(names, missing.sum(0), strict=True) if c},
-        "sentinels": {n: int(c) for n, c in zip(names, (bad & ~missing).sum(0), strict=True) if c},
-        "extreme": _extremes(values, bad, names, lines),
-        "dates twice": [str(d) for d in dates[1:][steps == 0]] if len(steps) else [],
-        "gaps": [(str(d), int(s)) for d, s in zip(dates, steps) if s not in (0, usual)] if len(steps) else [],
-        "broken names": [n for n in names if "\ufffd" in n],
-        "step": usual,
-    }
+def _report(table: Table, rows: np.ndarray, step: Step | None, missing: np.ndarray, bad: np.ndarray) -> dict:
+    "What is wrong with the rows of a table, which are in the order of time."
+    names, gaps, twice = table.names, [], []
+    count = lambda cells: {n: int(c) for n, c in zip(names, cells.sum(0), strict=True) if c}
+    if table.times is not None and step is not None:
+        times = table.times.pick(rows)
+        told, seconds = times.wall.astype("datetime64[s]").astype(str), np.diff(times.instants) / np.timedelta64(1, "s")
+        twice = told[1:][seconds == 0].tolist()
+        gaps = [(told[i], float(seconds[i])) for i in np.flatnonzero((seconds != 0) & ~holds(step, times))]
+    return {"missing": count(missing), "sentinels": count(bad & ~missing),
+            "extreme": _extremes(table.values[rows], bad[rows], names, rows + 1 + table.layout.header), "dates twice": twice,
+            "gaps": gaps, "broken names": [n for n in names if "\ufffd" in n], "step": step and str(step)}
 
 # %% ../../nbs/48_series.ipynb #359aa4e7
-def _filled(path: Path, names: list, values: np.ndarray, missing: np.ndarray, bad: np.ndarray, lines: np.ndarray,
-            mend: bool, masked: bool) -> np.ndarray:
-    "Values with what is missing filled or left to the mask; else an error where one is missing."
-    if missing.any() and not (mend or masked):
-        i, j = np.argwhere(missing)[0]
-        raise ValueError(f"load_series: line {lines[i]} of {path}, column {names[j]!r}, is {values[i, j]} (in all "
-                         f"{missing.sum()} such, not finite or beyond {ABSURD:g}); mend=True fills it, masked=True "
-                         "hides it from the model")
-    if (mend or masked) and bad.all(0).any():
-        raise ValueError(f"load_series: column {names[bad.all(0).argmax()]!r} of {path} has no value at "
-                         "all; leave the column out of the file")
-    if masked:
-        return np.where(bad, np.nan, values)
-    return _carry_forward(values, bad) if mend else values
+def _check_cells(table: Table, missing: np.ndarray, bad: np.ndarray, allowed: bool) -> None:
+    "Raise where a value is missing and nobody has said what shall be done, or a column has none at all."
+    layout = table.layout
+    if missing.any() and not allowed:
+        i, j = np.argwhere(missing)[0].tolist()
+        [entries] = layout.entries(i + layout.header, i + layout.header + 1)
+        raise ValueError(f"load_series: {missing.sum()} cells of {layout.path} have no value, the first in "
+                         f"{layout.where(i, table.columns[j])}, which is {entries[table.columns[j]]!r} (empty, NA or the like, or "
+                         f"beyond {ABSURD:g}); mend=True fills them, masked=True hides them from the model")
+    if allowed and bad.all(0).any():
+        raise ValueError(f"load_series: column {table.names[bad.all(0).argmax()]!r} of {layout.path} has no value at all; leave "
+                         "the column out of the file")
 
 # %% ../../nbs/48_series.ipynb #b5a32fbf
 def _find(name: str | Path, folder, download: bool, verify: bool, unchecked: bool) -> Path:
@@ -238,9 +140,45 @@ def _find(name: str | Path, folder, download: bool, verify: bool, unchecked: boo
                                 + (f"did you mean {near!r}?" if near else f"known are {', '.join(SERIES)}"))
     return Path(name)
 
+# %% ../../nbs/48_series.ipynb #tbseries
+class Series(NamedTuple):
+    "A multivariate series."
+    values: Tensor            # (T, N)
+    times: Times | None       # of the T rows
+    names: list[str]          # N names of columns
+    report: dict              # what was found wrong, and whether it was mended
+    mask: Tensor              # (T, N) bool, True where the file holds a value
+    step: Step | None         # what lies between rows
+    layout: Layout            # how the file is written
+
+    @property
+    def dates(self) -> np.ndarray | None:
+        "The times of the rows as a clock on the wall shows them, (T,), datetime64[us]."
+        return None if self.times is None else self.times.wall
+
+# %% ../../nbs/48_series.ipynb #c4e69c50
+def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked: bool, official: bool, dtype: torch.dtype) -> Series:
+    "What a table holds, its rows in order, with what is wrong told, and filled or hidden if that is wished."
+    missing = ~(np.abs(table.values) <= ABSURD)
+    bad = missing | (table.values == -9999)
+    _check_cells(table, missing, bad, mend or masked)
+    if table.times is None:
+        every = Step(named_step(step)) if step else None
+    else:
+        every = usual_step(table.times.pick(rows), step)
+    report = {**_report(table, rows, every, missing, bad), "mended": mend, "masked": masked}
+    if report["dates twice"] and (mend or not official):
+        rows = _once(table, rows, mend)
+    values, bad = table.values[rows], bad[rows]
+    if mend or masked:
+        values = np.where(bad, np.nan, values) if masked else _carry_forward(values, bad)
+    names = [_mend_name(n) for n in table.names] if mend else table.names
+    times = None if table.times is None else table.times.pick(rows)
+    return Series(torch.tensor(values, dtype=dtype), times, names, report, torch.from_numpy(~bad), every, table.layout)
+
 # %% ../../nbs/48_series.ipynb #c4e69c4f
 def load_series(
-    name: str | Path,                     # a name in SERIES, or the path of a file of one of the two layouts
+    name: str | Path,                     # a name in SERIES, or the path of a table
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     mend: bool = False,                   # fill sentinels and missing values, drop repeated lines, repair names
     dtype: torch.dtype = torch.float64,
@@ -249,27 +187,17 @@ def load_series(
     unchecked: bool = False,              # use an official file of which no checksum is known?
     sort: bool = False,                   # put lines in the order of time
     masked: bool = False,                 # leave NaN where there is no value, and say so in the mask
+    time: str | None = None,              # name of the column of times; default: the first that can be read as such
+    step: str | None = None,              # what lies between rows, such as 1h, B, MS; default: as the times say
 ) -> Series:
     "Read a series; find what is wrong with it, and mend it on request."
     path, source = _find(name, folder, download, verify, unchecked), SERIES.get(str(name))
-    names, dates, values = _read_table(path)
-    if source and verify and values.shape != source.shape:
-        raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {values.shape}; "
-                         f"get it from {source.home}, or read it as it is by verify=False")
-    lines = np.arange(len(values)) + 1 + (dates is not None)
-    if dates is not None:
-        order = _in_order(path, dates, lines, sort)
-        dates, values, lines = dates[order], values[order], lines[order]
-    with np.errstate(invalid="ignore"):
-        missing = ~(np.abs(values) <= ABSURD)
-    bad = missing | (values == -9999)
-    report = {**_report(names, dates, values, missing, bad, lines), "mended": mend, "masked": masked}
-    if report["dates twice"] and (mend or not source):
-        keep = _once(path, dates, values, lines, mend)
-        dates, values, lines, missing, bad = (a[keep] for a in (dates, values, lines, missing, bad))
-    values = _filled(path, names, values, missing, bad, lines, mend, masked)
-    names = [_mend_name(n) for n in names] if mend else names
-    return Series(torch.from_numpy(values).to(dtype), dates, names, report, torch.from_numpy(~bad))
+    table = read_table(path, time, step)
+    if source and verify and table.values.shape != source.shape:
+        raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get it from "
+                         f"{source.home}, or read it as it is by verify=False")
+    rows = np.arange(len(table.values)) if table.times is None else _in_order(table, sort)
+    return _mended(table, rows, step, mend, masked, source is not None, dtype)
 
 # %% ../../nbs/48_series.ipynb #293e3cff
 def report_lines(
@@ -287,46 +215,44 @@ def report_lines(
         found.append(f"{len(report['dates twice'])} lines with a time that stood there before, {twice}")
     if report["gaps"]:
         start, seconds = report["gaps"][0]
-        found.append(f"{len(report['gaps'])} steps in time differ from the usual one of {report['step']} s, the "
-                     f"first ({seconds} s) after {start}")
+        found.append(f"{len(report['gaps'])} steps in time differ from the usual one of {report['step']}, the "
+                     f"first ({seconds:.15g} s) after {start}")
     return found
 
 # %% ../../nbs/48_series.ipynb #ac855b15
-def _check_columns(names: list[str], trained: list[str]) -> None:
+def _check_columns(names: list[str], trained: list[str], where: str) -> None:
     if names == trained:
         return
     lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
     first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
     what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
     what = what or [f"they stand in another order, and should be {first(trained)}"]
-    raise ValueError(f"check_like: the file has other columns than the {len(trained)} that the model was trained "
-                     f"on: {'; '.join(what)}")
+    raise ValueError(f"{where} has other columns than the {len(trained)} that the model was trained on: {'; '.join(what)}")
 
 # %% ../../nbs/48_series.ipynb #cdfc27bc
 def check_like(
     series: Series,     # the new one
-    about: dict,        # of the training: names, shift and scale of each column; step in seconds, if known
+    about: dict,        # of the training: names, shift and scale of each column; every, if known
     lookback: int,      # rows that the model sees
 ) -> tuple[Tensor, list[str]]:      # the last rows in scaled units, (lookback, N) float32; what is to be told
     "Compare a new series with the one that a model was trained on, and scale its last rows."
-    _check_columns(series.names, list(about["names"]))
+    path, every = series.layout.path, about.get("every")
+    _check_columns(series.names, list(about["names"]), f"check_like: {path}")
     if len(series.values) < lookback:
-        raise ValueError(f"check_like: the file has {len(series.values)} rows, but the model sees {lookback}; give "
-                         "it more")
+        raise ValueError(f"check_like: {path} has {len(series.values)} rows, but the model sees {lookback}; give it more")
     values, mask = series.values[-lookback:].double(), series.mask[-lookback:]
     holes = {n: int(c) for n, c in zip(series.names, (~mask).sum(0), strict=True) if c}
     if holes and not series.report["mended"]:
         where = ", ".join(f"{c} in column {n!r}" for n, c in holes.items())
-        raise ValueError(f"check_like: of the last {lookback} rows, which the model sees, values are missing (NaN or "
+        raise ValueError(f"check_like: of the last {lookback} rows of {path}, which the model sees, values are missing (NaN or "
                          f"-9999): {where}; mend=True fills them")
     told = [f"column {n!r}: {c} of the last {lookback} values were missing and are filled" for n, c in holes.items()]
     scaled = (values - torch.tensor(about["shift"]).double()) / torch.tensor(about["scale"]).double()
     far = (scaled.abs() > 20).sum(0).tolist()
     told += [f"column {n!r}: {c} of the last {lookback} values lie more than 20 deviations from what training saw"
              for n, c in zip(series.names, far, strict=True) if c]
-    step, usual = about.get("step"), series.report["step"]
-    if step and usual and step != usual:
-        told.append(f"the rows are {usual} s apart, but {step} s in training")
-    if series.dates is not None and any(d >= str(series.dates[-lookback]) for d, _ in series.report["gaps"]):
+    if every and series.step and every != str(series.step):
+        told.append(f"the rows are {series.step} apart, but {every} in training")
+    if series.times is not None and series.step and not holds(series.step, series.times.pick(slice(-lookback, None))).all():
         told.append(f"there is a gap in time in the last {lookback} rows")
     return scaled.float(), told

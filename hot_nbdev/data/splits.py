@@ -60,14 +60,11 @@ class Windows:
 # %% ../../nbs/51_data_library.ipynb #95c1d955
 def _whole_targets(mask: Tensor, lookback: int, horizon: int) -> Tensor:
     "First rows of the windows whose targets are all known."
-    if not mask.all(1).any():
-        raise ValueError("Windows: no row of the mask is whole, so there is no target to learn; leave out the "
-                         "column that is missing most")
     holes = torch.cat([mask.new_zeros(1, dtype=torch.int64), (~mask.all(1)).cumsum(0)])
     starts = (holes[lookback + horizon:] == holes[lookback:len(holes) - horizon]).nonzero()[:, 0]
     if not len(starts):
-        raise ValueError(f"Windows: each window of {lookback} + {horizon} rows has a missing target; use a smaller "
-                         "horizon, or fill by mend=True in place of masked=True")
+        raise ValueError(f"Windows: each window of {lookback} + {horizon} rows has a missing target; leave out the column that is "
+                         "missing most, use a smaller horizon, or fill by mend=True in place of masked=True")
     return starts
 
 # %% ../../nbs/51_data_library.ipynb #82865e8f
@@ -177,44 +174,44 @@ def forecast_data(
     horizon: int,                         # S, rows in y
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     split: str | Sequence[int] | None = None,   # as in split_rows; default: the published one
-    mend: bool = False,                   # as in load_series
     dtype: torch.dtype = torch.float32,
-    download: bool = True,
-    verify: bool = True,
-    unchecked: bool = False,              # as in load_series
-    sort: bool = False,                   # as in load_series
     masked: bool = False,                 # give (x, mask, y), and in place of a missing value the mean of its column
+    time: str | None = None,              # as in load_series
+    step: str | None = None,              # as in load_series
+    **reading,                            # of load_series: mend, sort, download, verify, unchecked
 ) -> Splits:                              # of Windows: x (B, lookback, N), y (B, horizon, N), in scaled units
     "A series, scaled by its training part and cut in three in the order of time [TimesNet's protocol]."
     check_whole("forecast_data", 1, lookback=lookback)
     check_whole("forecast_data", 0, horizon=horizon)
-    series = load_series(name, folder, mend, torch.float64, download, verify, unchecked, sort, masked)
-    stem = Path(name).stem
-    sizes = split_rows(len(series.values), split or (stem[:4] if stem[:4] in ("ETTh", "ETTm") else "7:1:2"))
+    series, stem = load_series(name, folder, dtype=torch.float64, masked=masked, time=time, step=step, **reading), Path(name).stem
+    sizes = split_rows(len(series.values), split or (stem[:4] if stem in ("ETTh1", "ETTh2", "ETTm1", "ETTm2") else "7:1:2"))
     if sizes[0] < lookback:
-        raise ValueError(f"forecast_data: lookback {lookback} is longer than the training part of {sizes[0]} "
-                         "rows; use a smaller lookback or a longer series")
+        raise ValueError(f"forecast_data: lookback {lookback} is longer than the training part of {sizes[0]} rows of {name}; use a "
+                         "smaller lookback or a longer series")
     scaler, parts = _cut(series, sizes, lookback, horizon, dtype, masked)
     about = {"name": stem, "md5": SERIES[str(name)].md5 if str(name) in SERIES else None, "scaler": scaler,
              "names": series.names, "rows": sizes, "counts": tuple(len(p) for p in parts), "report": series.report,
              "told": report_lines(series.report)}
-    about["input"] = {"data": stem, "names": series.names, **scaler.lists(), "step": series.report["step"]}
+    about["input"] = {"data": stem, "names": series.names, **scaler.lists(), "every": series.report["step"], "time": time, "step": step}
     return Splits(*parts, about)
 
 # %% ../../nbs/51_data_library.ipynb #9d1b927d
 def _cut(series, sizes: tuple, lookback: int, horizon: int, dtype: torch.dtype, masked: bool) -> tuple[Scaler, list]:
     "The scaler of the training rows, and the three parts."
-    train, val, test = sizes
+    (train, val, test), path = sizes, series.layout.path
     mask = series.mask if masked else None
     if masked and not mask[:train].any(0).all():
         empty = series.names[mask[:train].any(0).int().argmin()]
-        raise ValueError(f"forecast_data: column {empty!r} has no value in the training part of {train} rows; leave "
-                         "it out")
+        raise ValueError(f"forecast_data: column {empty!r} of {path} has no value in the training part of {train} rows; leave it out")
     scaler = Scaler.fit(series.values[:train], None if mask is None else mask[:train])
-    scaled = scaler.apply(series.values)
+    scaled, parts = scaler.apply(series.values), []
     scaled = (scaled if mask is None else torch.where(mask, scaled, 0.0)).to(dtype)
-    spans = zip((0, train - lookback, train + val - lookback), (train, train + val, train + val + test), strict=True)
-    return scaler, [Windows(scaled[a:b], lookback, horizon, None if mask is None else mask[a:b]) for a, b in spans]
+    for part, a, b in zip(PARTS, (0, train - lookback, train + val - lookback), (train, train + val, train + val + test)):
+        try:
+            parts.append(Windows(scaled[a:b], lookback, horizon, None if mask is None else mask[a:b]))
+        except ValueError as e:
+            raise ValueError(f"forecast_data: the {part} part of {path}: {e}") from e
+    return scaler, parts
 
 # %% ../../nbs/51_data_library.ipynb #9d2512b7
 class Items:
@@ -254,24 +251,23 @@ class Items:
 
 # %% ../../nbs/51_data_library.ipynb #1ab564c3
 def volume_data(
-    name: str | Path,                     # organ, nodule, adrenal, fracture, vessel, synapse (or …mnist3d), or an .npz
-    size: int = 28,                       # 28 or 64 voxels a side, of an official set
+    name: str | Path,                     # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
+    size: int = 28,                       # places a side, of an official set
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     download: bool = True,
     verify: bool = True,                  # check checksum and official counts
-) -> Splits:                              # of Items: x (B, D, H, W, C), y (B,) int64, with a mask if the .npz has masks
-    "A set of MedMNIST 3D in its official split, or an archive of one's own; scaled when drawn, bytes by 1/255."
-    images, labels, masks, about = load_volumes(name, size, folder, download, verify)
-    shift, scale, classes = about["shift"], about["scale"], about["classes"]
+    channels: str | None = None,          # of an .npz: 'last', 'first' or 'none', where its shapes do not tell
+) -> Splits:                              # of Items: x (B, *sizes, C), y (B,) int64, with a mask if the .npz has masks
+    "A set of MedMNIST in its official split, or an archive of one's own; scaled when drawn, bytes by 1/255."
+    images, labels, masks, about = load_volumes(name, size, folder, download, verify, channels)
+    shift, scale, classes, first = about["shift"], about["scale"], about["classes"], images["train"]
     parts = [Items(images[s], labels[s], shift, scale, masks and masks[s]) for s in PARTS]
-    about = {**about, "counts": tuple(len(p) for p in parts), "told": [],
+    about = {**about, "counts": tuple(len(p) for p in parts),
              "class_counts": {s: torch.bincount(labels[s], minlength=len(classes)) for s in PARTS}}
     shift, scale = (v.tolist() if isinstance(v, Tensor) else v for v in (shift, scale))
-    *sizes, channels = images["train"].shape[1:]
-    about["input"] = {"data": about["name"], "classes": classes, "codes": about.get("codes"), "sizes": sizes,
-                      "channels": channels, "dtype": str(images["train"].dtype).removeprefix("torch."),
-                      "low": float(images["train"].min()), "high": float(images["train"].max()),
-                      "shift": shift, "scale": scale}
+    about["input"] = {"data": about["name"], "classes": classes, "codes": about.get("codes"), "sizes": list(first.shape[1:-1]),
+                      "channels": first.shape[-1], "axis": about["axis"], "dtype": str(first.dtype).removeprefix("torch."),
+                      "low": float(first.min()), "high": float(first.max()), "shift": shift, "scale": scale}
     return Splits(*parts, about)
 
 # %% ../../nbs/51_data_library.ipynb #e1ed4b0a
@@ -322,31 +318,27 @@ def scene_data(
     "A scene in three parts that share no pixel; each band is scaled by its training pixels."
     check_whole("scene_data", 1, window=window, block=block, stride=stride, limit=limit)
     check_whole("scene_data", 0, gap=gap, seed=seed)
-    if str(name).startswith("ssl4eo_"):
-        if window or labels or block or stride or gap:
-            raise ValueError("scene_data: SSL4EO-L gives whole images, one part for each, so window, labels, "
-                             "block, stride and gap have no meaning for it; leave them out")
-        found = load_images(str(name), folder, limit, verify, unchecked, ignore)
-        return _image_parts(found, str(name), fractions, seed)
-    if limit:
-        raise ValueError("scene_data: limit is for the images of SSL4EO-L, and this is one scene; leave it out")
+    images = str(name).startswith("ssl4eo_")
+    if limit and not images or images and (window or labels or block or stride or gap):
+        raise ValueError("scene_data: limit is for the images of SSL4EO-L, which are whole, one part for each; window, labels, block, "
+                         f"stride and gap are for one scene; leave out what has no meaning for {name}")
+    if images:
+        return _image_parts(load_images(str(name), folder, limit, verify, unchecked, ignore), str(name), fractions, seed)
     window = window or 16
     block, stride = block or window, stride or max(1, window // 4)
     if block % window:
         raise ValueError(f"scene_data: block should be a multiple of window, but {block} came with "
                          f"{window}; use block={window * max(1, block // window)}")
     scene = load_scene(name, labels, folder, download, verify, (0, *ignore))
-    region = split_blocks(scene.labels, block, fractions, gap, seed)
-    return _scene_parts(scene, region, window, stride)
+    return _scene_parts(scene, split_blocks(scene.labels, block, fractions, gap, seed), window, stride)
 
 # %% ../../nbs/51_data_library.ipynb #fd214401
-def _about(found, name: str, scaler: Scaler, parts: list, counts: dict, window: int, dates: int) -> dict:
+def _about(found, name: str, scaler: Scaler, parts: list, counts: list, window: int, dates: int) -> dict:
     "What is known of a scene or of images in three parts."
     classes, codes = list(found.classes.values()), list(found.classes)
     return {"name": name, "scaler": scaler, "classes": classes, "codes": codes,
             "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), "told": [],
-            "input": {"data": name, "classes": classes, "codes": codes, **scaler.lists(), "window": window,
-                      "dates": dates}}
+            "input": {"data": name, "classes": classes, "codes": codes, **scaler.lists(), "window": window, "dates": dates}}
 
 
 def _scene_parts(scene, region: Tensor, window: int, stride: int) -> Splits:
@@ -354,28 +346,26 @@ def _scene_parts(scene, region: Tensor, window: int, stride: int) -> Splits:
     scaled = scaler.apply(scene.values.double()).float()
     parts = [Tiles(scaled, y, window_corners(region == i, window, stride if i == 0 else window), window)
              for i in range(3)]
-    if not all(map(len, parts)):
-        raise ValueError(f"scene_data: no window of {window} pixels fits into one of the parts; use a "
-                         "smaller window, a larger block or a smaller gap")
     counts = [torch.bincount(y[(region == i) & (y >= 0)], minlength=len(scene.classes)) for i in range(3)]
-    if not counts[0].any():
-        raise ValueError("scene_data: no labeled pixel is in the training part; use a smaller block or another seed")
-    sentinels = scene.report.get("sentinels")
+    if not all(map(len, parts)) or not counts[0].any():
+        raise ValueError(f"scene_data: {scene.name}: no window of {window} pixels fits into one of the parts, or no labeled pixel is in "
+                         "the training part; use a smaller window, a larger block, a smaller gap or another seed")
     about = _about(scene, scene.name, scaler, parts, counts, window, scaled.shape[2] if scaled.ndim == 4 else 0)
+    sentinels = scene.report.get("sentinels")
+    lost = [c for c, n in zip(about["classes"], counts[0].tolist()) if not n]
     about["told"] = [f"{sentinels} values of the scene are -9999, left as numbers"] * bool(sentinels)
+    about["told"] += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)
     return Splits(*parts, {**about, "md5": scene.source and scene.source.md5, "region": region, "report": scene.report})
 
-
+# %% ../../nbs/51_data_library.ipynb #fd214402
 def _image_parts(found, name: str, fractions: Sequence[float], seed: int) -> Splits:
     x, y, n = found.values, found.labels, len(found.values)
     order = torch.from_numpy(np.random.RandomState(seed).permutation(n))
     if len(fractions) != 3 or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"scene_data: fractions is {tuple(fractions)}; give three that are above 0 and sum to 1")
-    cuts = [int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))]
-    parts = torch.tensor_split(order, cuts)
+    parts = torch.tensor_split(order, [int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))])
     scaler = Scaler.fit(x[parts[0]])
-    shift, scale = scaler.mean.float(), scaler.std.float()
     counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(found.classes)) for p in parts]
-    items = [Items(x[p], y[p], shift, scale) for p in parts]
+    items = [Items(x[p], y[p], scaler.mean.float(), scaler.std.float()) for p in parts]
     about = _about(found, name, scaler, items, counts, y.shape[-1], 0)
     return Splits(*items, {**about, "md5": None, "files": found.files})
