@@ -82,7 +82,8 @@ def check_packages(
 
 def _packages(job: Job) -> list:
     "What a job imports."
-    more = {"forecast": ["pandas"], "classify": ["sklearn"] if Path(job.data).suffix == ".npz" else ["sklearn", "medmnist"], "segment": ["sklearn"]}
+    official = [] if Path(job.data).suffix == ".npz" else ["medmnist"]
+    more = {"forecast": ["pandas"], "classify": ["sklearn", *official], "segment": ["sklearn"]}
     return ["accelerate", *more.get(job.kind, []), *(["monai"] if job.model == "resnet" else [])]
 
 # %% ../nbs/68_commands.ipynb #f895cbf2
@@ -181,8 +182,8 @@ def hot_classify(argv: Sequence[str] | None = None) -> None:
   hot_classify --data bloodmnist --epochs 20
   hot_classify --data photos.npz --channels last
 
-data: {', '.join(VOLUMES)} (with or without mnist3d), a set of pictures of MedMNIST such as pathmnist, or an .npz with train_images, train_labels and so on for val and test,
-and train_masks where places are missing""", argv)
+data: {', '.join(VOLUMES)} (with or without mnist3d), a set of pictures of MedMNIST such as pathmnist, or an .npz with
+train_images, train_labels and so on for val and test, and train_masks where places are missing""", argv)
 
 
 def hot_segment(argv: Sequence[str] | None = None) -> None:

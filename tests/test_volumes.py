@@ -128,7 +128,8 @@ def test_axes_are_told_by_the_shape_or_asked_for(tmp_path, shape, channels, axis
 @pytest.mark.parametrize("labels", [
     lambda y: y.astype(np.int32), lambda y: y.astype(np.uint8)[:, None], lambda y: y.astype(float), lambda y: y > 1,
     lambda y: np.eye(2)[y // 4], lambda y: np.eye(2, dtype=int)[y // 4], lambda y: np.array(["cat", "dog"])[y // 4],
-    lambda y: np.array([b"cat", b"dog"])[y // 4], lambda y: y - 2], ids="int32 column float bool one-hot integers words bytes signs".split())
+    lambda y: np.array([b"cat", b"dog"])[y // 4], lambda y: y - 2],
+    ids="int32 column float bool one-hot integers words bytes signs".split())
 def test_labels_of_every_usual_kind(tmp_path, labels):
     arrays = own(tmp_path / "mine.npz")
     own(tmp_path / "mine.npz", **{k: labels(a) for k, a in arrays.items() if "labels" in k})
@@ -141,7 +142,8 @@ def test_official_sets_of_pictures(tmp_path):
     for name, color in (("pathmnist", [3]), ("octmnist", [])):
         rng = np.random.RandomState(0)
         arrays = {f"{s}_images": rng.randint(0, 256, (4, 64, 64, *color)).astype(np.uint8) for s in ("train", "val", "test")}
-        np.savez(tmp_path / f"{name}_64.npz", **arrays, **{f"{s}_labels": np.arange(4, dtype=np.uint8)[:, None] for s in ("train", "val", "test")})
+        labels = {key.replace("images", "labels"): np.arange(4, dtype=np.uint8)[:, None] for key in arrays}
+        np.savez(tmp_path / f"{name}_64.npz", **arrays, **labels)
         x, y = volume_data(name, 64, tmp_path, verify=False).test[torch.arange(4)]
         assert x.shape == (4, 64, 64, *(color or [1])) and y.tolist() == [0, 1, 2, 3]
     for name, size in (("chestmnist", 28), ("pathmnist", 32), ("vessel", 128)):

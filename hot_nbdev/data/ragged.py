@@ -27,21 +27,13 @@ def _steps(op: str, multiple_of: int | Sequence[int], order: int) -> tuple:
 
 def _check_alike(tensors: list, order: int) -> None:
     "Raise unless these are tensors with `order` modes that differ in nothing but the sizes of these modes."
-    if not tensors:
-        raise ValueError("pad_tensors: there are no tensors; give at least one, for its dtype and its features")
-    first = tensors[0]
-    for i, t in enumerate(tensors):
-        if not isinstance(t, Tensor):
-            raise ValueError(f"pad_tensors: tensor {i} is a {type(t).__name__}; torch.as_tensor makes a tensor of it")
-        if t.ndim < order:
-            raise ValueError(f"pad_tensors: tensor {i} is {tuple(t.shape)}, which has no mode {t.ndim}, but order is {order}; "
-                             "give as many modes, or a smaller order")
-        if t.shape[order:] != first.shape[order:]:
-            raise ValueError(f"pad_tensors: tensor {i} has {tuple(t.shape[order:])} behind mode {order - 1}, but tensor 0 has "
-                             f"{tuple(first.shape[order:])}; only the first {order} axes, the modes, may differ")
-        if (t.dtype, t.device) != (first.dtype, first.device):
-            raise ValueError(f"pad_tensors: tensor {i} is {t.dtype} on {t.device}, but tensor 0 is {first.dtype} on "
-                             f"{first.device}; bring them to one dtype and device")
+    told = [(t.shape[order:], t.dtype, t.device) if isinstance(t, Tensor) and t.ndim >= order else None for t in tensors]
+    wrong = next((i for i, each in enumerate(told) if each is None or each != told[0]), None)
+    if not tensors or wrong is not None:
+        words = lambda t: f"{tuple(t.shape)}, {t.dtype} on {t.device}" if isinstance(t, Tensor) else f"a {type(t).__name__}"
+        came = f"tensor {wrong} is {words(tensors[wrong])}, and tensor 0 is {words(tensors[0])}" if tensors else "there are no tensors"
+        raise ValueError(f"pad_tensors: {came}; give at least one, all with {order} modes, the first axes, and alike in everything but "
+                         "the sizes of these")
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed0a
 def pad_tensors(
@@ -81,13 +73,10 @@ def unpad_tensors(
 ) -> list:                      # for each sample (n1, …, nk, *f), a view
     "The tensors without what filled them up: the inverse of `pad_tensors`."
     sizes = mask_sizes(sizes) if isinstance(sizes, Tensor) else [tuple(own) for own in sizes]
-    if len(sizes) != len(x):
-        raise ValueError(f"unpad_tensors: there are {len(sizes)} sizes for {len(x)} tensors; give one for each")
-    for i, own in enumerate(sizes):
-        for m, n in enumerate(own):
-            if m + 1 >= x.ndim or not 0 <= n <= x.shape[m + 1]:
-                raise ValueError(f"unpad_tensors: tensor {i} should have size {n} in mode {m}, but x is {tuple(x.shape)}; give "
-                                 "sizes that fit into it")
+    wrong = next((i for i, own in enumerate(sizes) if len(own) >= x.ndim or any(not 0 <= n <= N for n, N in zip(own, x.shape[1:]))), None)
+    if len(sizes) != len(x) or wrong is not None:
+        came = f"there are {len(sizes)} sizes" if wrong is None else f"tensor {wrong} should have the sizes {sizes[wrong]}"
+        raise ValueError(f"unpad_tensors: {came}, but x is {tuple(x.shape)}; give sizes for each tensor, which fit into it")
     return [x[(i, *map(slice, own))] for i, own in enumerate(sizes)]
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed19
