@@ -53,17 +53,6 @@ _NLCD = {0: "background", 11: "open water", 12: "perennial ice, snow", 21: "deve
          90: "woody wetlands", 95: "emergent herbaceous wetlands"}
 
 # %% ../../nbs/50_scene_files.ipynb #802bf3aa
-def _odd(codes: np.ndarray, known: Sequence[int], where: str) -> None:
-    "Raise for the codes that are no classes."
-    odd = [int(c) for c in np.unique(codes) if int(c) not in known]
-    at = tuple(int(i) for i in np.argwhere(codes == odd[0])[0])
-    some = ", ".join(map(str, odd[:5])) + ", …" * (len(odd) > 5)
-    raise ValueError(f"number_classes: {where} holds {some}, the first at {at} and "
-                     f"{int(np.isin(codes, odd).sum())} pixels in all, and the codes of the classes are "
-                     f"{', '.join(map(str, list(known)[:20]))}; if such a pixel is not labeled, say so by "
-                     f"ignore={tuple(odd[:5])}")
-
-
 def number_classes(
     codes: np.ndarray,             # whole numbers, any shape
     known: dict | None = None,     # codes and names of classes; default: the codes above 0 that occur
@@ -75,19 +64,22 @@ def number_classes(
     if codes.dtype.kind not in "iu":
         raise ValueError(f"number_classes: {where} should hold whole numbers, but holds {codes.dtype}; convert it "
                          "first")
-    found = [int(c) for c in np.unique(codes)]
+    values, places = np.unique(codes, return_inverse=True)
+    found = values.tolist()
     if known is None:
         known = {c: f"class {c}" for c in found if c > 0 and c not in ignore}
     if not any(c in known for c in found) or len(known) > most:
         raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but "
                          f"between 1 and {most} are needed, with a labeled pixel; codes above 0 are classes, and 0 is "
                          '"not labeled"')
-    if set(found) - set(known) - set(ignore):
-        _odd(codes, [*known, *ignore], where)
-    values, places = np.unique(codes, return_inverse=True)
+    if odd := [c for c in found if c not in known and c not in ignore]:
+        listed = lambda some, n: ", ".join(map(str, some[:n])) + ", …" * (len(some) > n)
+        raise ValueError(f"number_classes: {where} holds {listed(odd, 5)}, the first at "
+                         f"{tuple(np.argwhere(codes == odd[0])[0].tolist())} and {int(np.isin(codes, odd).sum())} pixels in all, and the "
+                         f"codes of the classes are {listed([*known, *ignore], 20)}; if such a pixel is not labeled, say so by "
+                         f"ignore={tuple(odd[:5])}")
     place = {c: i for i, c in enumerate(known)}
-    numbers = np.array([place.get(int(v), -1) for v in values])
-    return torch.from_numpy(numbers[places.reshape(codes.shape)]), known
+    return torch.from_numpy(np.array([place.get(v, -1) for v in found])[places.reshape(codes.shape)]), known
 
 # %% ../../nbs/50_scene_files.ipynb #96191372
 class Scene(NamedTuple):
@@ -132,7 +124,7 @@ def load_scene(
     if not fits or codes.dtype.kind not in "iu":
         raise ValueError(f"scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers "
                          f"(H, W) are needed, but {scene.shape} and {codes.dtype} {codes.shape} came from "
-                         f"{paths[0].name} and {paths[1].name}; turn the axes or take another mask")
+                         f"{paths[0]} and {paths[1]}; turn the axes or take another mask")
     check_numbers(scene, f"scene_data: {paths[0]}")
     y, known = number_classes(codes, known, ignore, str(paths[1]))
     report = {"sentinels": int((scene == -9999).sum())}
