@@ -20,13 +20,13 @@ from pathlib import Path
 import torch
 
 from .config import add_options, check_names, parse_pairs, read_settings
+from .data.predict import predict
+from .data.series import SERIES
+from .data.volumes import VOLUMES
 from .jobs import JOBS, Job, Run, job_class, run_job
 from .plot import draw_run, save_picture
-from .data.predict import predict
 from .results import Table, read_rows
-from .data.series import SERIES
 from .tables import SCRIPTS, is_done, planned, read_tables, results_of
-from .data.volumes import VOLUMES
 
 # %% ../nbs/68_commands.ipynb #b4c10a01
 def as_flags(

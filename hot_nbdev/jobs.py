@@ -17,22 +17,22 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from .config import Config, check_names, option, parse_pairs
-from .data.splits import forecast_data, scene_data, volume_data
-from .devices import make_accelerator
 from .data.files import file_md5
+from .data.predict import Inputs
+from .data.scenes import SCENES
+from .data.series import SERIES
+from .data.splits import forecast_data, scene_data, volume_data
+from .data.volumes import augment_volumes, random_flips
+from .devices import make_accelerator
 from .model_config import ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
 from .names import found
 from .paired import add_rows, scores_name
 from .parts import redrawn, sampled
-from .data.predict import Inputs
 from .results import check_results, row
 from .runs import content
-from .data.scenes import SCENES
-from .data.series import SERIES
 from .tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
 from .training import TrainConfig, evaluate, fit
-from .data.volumes import augment_volumes, random_flips
 
 # %% ../nbs/65_jobs.ipynb #9d301a07
 PAPERS = {      # what they searched over, for --help

@@ -18,13 +18,13 @@ from smallfiles import write_series
 
 from hot_nbdev import names
 from hot_nbdev.data import volume_data
+from hot_nbdev.data.moved import motion_data
+from hot_nbdev.data.series import SERIES
 from hot_nbdev.jobs import job_class
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.data.moved import motion_data
 from hot_nbdev.results import append_row, read_rows
-from hot_nbdev.data.series import SERIES
 from hot_nbdev.tables import RunTable, is_done, planned, read_tables
 from hot_nbdev.tasks import Fields
 

@@ -370,8 +370,8 @@ def test_scenes_from_file_to_picture(dates):
         assert f.read(4) == b"\x89PNG"
 
 
-@pytest.mark.parametrize("masks, order, channels", [(False, 3, ()), (True, 3, ()), (False, 2, ()), (False, 2, (3,)), (True, 2, (2,)),
-                                                    (False, 3, (1,)), (False, 2, (4,))])
+@pytest.mark.parametrize("masks, order, channels", [(False, 3, ()), (True, 3, ()), (False, 2, ()), (False, 2, (3,)),
+                                                    (True, 2, (2,)), (False, 3, (1,)), (False, 2, (4,))])
 def test_pictures_and_volumes_from_file_to_probabilities(capsys, masks, order, channels):
     write_volumes(masks=masks, order=order, channels=channels)
     asked = ["--channels", "last"] if channels == (4,) else []
@@ -402,7 +402,8 @@ def test_a_class_that_a_part_lacks_is_told_before_training(capsys, no_training, 
 
 @pytest.mark.parametrize("step, name, first, ahead", [
     ("ME", "Monat", "2000-01-31", ["2012-01-31", "2012-02-29"]), ("B", "", "2024-01-01", ["2024-07-19", "2024-07-22"]),
-    ("YS", "year", "1874-01-01", ["2018", "2019"]), ("h", "t", "2024-01-01", ["2024-01-07 00:00:00+02:00", "2024-01-07 01:00:00+02:00"])])
+    ("YS", "year", "1874-01-01", ["2018", "2019"]), ("h", "t", "2024-01-01",
+                                                     ["2024-01-07 00:00:00+02:00", "2024-01-07 01:00:00+02:00"])])
 def test_forecasts_carry_the_calendar_on(step, name, first, ahead):
     "In a table with decimal commas, whose layout and kind of stamps the forecast has; both together can be read again."
     pd = pytest.importorskip("pandas", reason="tables are read by pandas")
@@ -410,7 +411,8 @@ def test_forecasts_carry_the_calendar_on(step, name, first, ahead):
     cut = {"YS": 4, "h": 25}.get(step, 10)
     lines = [f"{name};a", *(f"{t[:cut]};{np.sin(i):.3f}".replace(".", ",") for i, t in enumerate(stamps))]
     Path("x.csv").write_text("\r\n".join(lines))
-    hot_forecast(["--data", "x.csv", "--lookback", "8", "--horizon", "2", *TINY, *(["--time", name] if step == "YS" else [])])
+    hot_forecast(["--data", "x.csv", "--lookback", "8", "--horizon", "2", *TINY,
+                  *(["--time", name] if step == "YS" else [])])
     (row,) = read_rows("results/forecast.csv")
     hot_predict([f"runs/{row['run']}", "x.csv", "--no-picture"])
     head, *found = Path("x-forecast.csv").read_text().splitlines()

@@ -9,9 +9,9 @@ import torch
 from smallfiles import dates, fails, waves, write_lines, write_series
 
 from hot_nbdev.commands import hot_predict
+from hot_nbdev.data.predict import Inputs, predict, read_inputs
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.data.predict import Inputs, predict, read_inputs
 
 SMALL = dict(dim=8, depth=1, heads=2)
 
@@ -35,7 +35,8 @@ def series():
 @pytest.fixture
 def volumes():
     make_model(ClassifierConfig(patch=(2, 2, 2), sizes=(4, 4, 4), classes=2, **SMALL)).save("run")
-    Inputs(task="classify", data="cubes", scale=(255.0,), classes=("dark", "bright"), sizes=(4, 4, 4), channels=1, dtype="uint8",
+    Inputs(task="classify", data="cubes", scale=(255.0,), classes=("dark", "bright"), sizes=(4, 4, 4), channels=1,
+           dtype="uint8",
            low=0.0, high=250.0).save("run/input.json")
     return np.random.default_rng(0).integers(0, 250, (3, 4, 4, 4)).astype(np.uint8)
 
@@ -43,7 +44,8 @@ def volumes():
 @pytest.fixture
 def scene():
     make_model(SegmenterConfig(in_channels=3, patch=(2, 2), sizes=(4, 4), classes=2, **SMALL)).save("run")
-    Inputs(task="segment", data="fields", shift=(0.0,) * 3, scale=(1.0,) * 3, classes=("field", "wood"), codes=(1, 3), window=4,
+    Inputs(task="segment", data="fields", shift=(0.0,) * 3, scale=(1.0,) * 3, classes=("field", "wood"), codes=(1, 3),
+           window=4,
            dates=0).save("run/input.json")
     return np.random.default_rng(0).normal(size=(6, 9, 3)).astype("float32")
 
@@ -77,7 +79,7 @@ def test_a_file_that_is_there_stays_unless_overwrite_is_said(series, capsys, tmp
     assert (tmp_path / "old.csv").read_text().startswith("date,a,b")
     assert "is a folder" in fails(capsys, hot_predict, "run", "in.csv", "--to", "run")
     (tmp_path / "new.png").write_text("mine")
-    assert "new.png is there already" in fails(capsys, hot_predict, "run", "in.csv", "--to", "new.csv")     # the picture beside it
+    assert "new.png is there already" in fails(capsys, hot_predict, "run", "in.csv", "--to", "new.csv")   # picture
     assert (tmp_path / "new.png").read_text() == "mine"
 
 
@@ -86,7 +88,7 @@ def test_only_regular_files_are_written(series, capsys, tmp_path):
     (tmp_path / "link.csv").symlink_to("pipe.csv")
     for to in ("pipe.csv", "link.csv", "new.csv"):              # the picture of the last would go into the pipe
         assert "no regular file" in fails(capsys, hot_predict, "run", "in.csv", "--to", to, "--overwrite")
-    assert (tmp_path / "pipe.csv").is_fifo() and (tmp_path / "new.png").is_fifo() and not (tmp_path / "new.csv").exists()
+    assert (tmp_path / "pipe.csv").is_fifo() and (tmp_path / "new.png").is_fifo() and not os.path.exists("new.csv")
     assert "there is no file pipe.csv" in fails(capsys, hot_predict, "run", "pipe.csv")
 
 
@@ -282,7 +284,7 @@ def test_an_older_description_is_read(series, tmp_path):
     )
     assert read_inputs("run").version == 1 and predict("run", "in.csv", "out.csv")[0] == "wrote out.csv"
     (tmp_path / "run" / "input.json").write_text(
-        json.dumps(dict(task="forecast", data="waves", names=["a", "b"], shift=[0, 0], scale=[1, 1], version=2, step=60)))
+        json.dumps(dict(task="forecast", data="", names=["a", "b"], shift=[0, 0], scale=[1, 1], version=2, step=60)))
     assert "the rows are 3600 s apart, but 60 s in training" in predict("run", "in.csv", "out.csv", overwrite=True)[-1]
 
 

@@ -11,8 +11,6 @@ from chapters import ROOT
 from official import official
 
 from hot_nbdev.data import scene_data
-from hot_nbdev.model_config import SegmenterConfig
-from hot_nbdev.models import HOTSegmenter
 from hot_nbdev.data.scenes import (
     SCENES,
     check_scene,
@@ -20,6 +18,8 @@ from hot_nbdev.data.scenes import (
     split_blocks,
     window_corners,
 )
+from hot_nbdev.model_config import SegmenterConfig
+from hot_nbdev.models import HOTSegmenter
 from hot_nbdev.tasks import Segmentation
 from hot_nbdev.training import evaluate
 

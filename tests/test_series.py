@@ -1,4 +1,4 @@
-"""Series: how tables are written, calendars, damaged files, time that does not go forward, new files for a trained model."""
+"""Series: how tables are written, calendars, damaged files, time that goes back, new files for a trained model."""
 import gzip
 import re
 
@@ -55,14 +55,18 @@ DIALECTS = {        # how two rows of two columns are written, and the time that
     "quotes": (re.sub("([^,\n]+)", r'"\1"', PLAIN), "2024-01-31 12:00:00"),
     "quoted names": (PLAIN.replace("date,a,b", '"date","a","b"'), "2024-01-31 12:00:00"),
     "BOM": ("\ufeff" + PLAIN, "2024-01-31 12:00:00"), "UTF-16": (PLAIN.encode("utf-16"), "2024-01-31 12:00:00"),
-    "CRLF": (PLAIN.replace("\n", "\r\n"), "2024-01-31 12:00:00"), "CR": (PLAIN.replace("\n", "\r"), "2024-01-31 12:00:00"),
-    "blank lines at the end": (PLAIN + "\n\n \n", "2024-01-31 12:00:00"), "no last line end": (PLAIN[:-1], "2024-01-31 12:00:00"),
+    "CRLF": (PLAIN.replace("\n", "\r\n"), "2024-01-31 12:00:00"),
+    "CR": (PLAIN.replace("\n", "\r"), "2024-01-31 12:00:00"),
+    "blank lines at the end": (PLAIN + "\n\n \n", "2024-01-31 12:00:00"),
+    "no last line end": (PLAIN[:-1], "2024-01-31 12:00:00"),
     "a separator at the end": (PLAIN.replace("\n", ",\n"), "2024-01-31 12:00:00"),
-    "spaces": (PLAIN.replace(",", ", "), "2024-01-31 12:00:00"), "signs": (PLAIN.replace("1.5", "+1.5e0"), "2024-01-31 12:00:00"),
+    "spaces": (PLAIN.replace(",", ", "), "2024-01-31 12:00:00"),
+    "signs": (PLAIN.replace("1.5", "+1.5e0"), "2024-01-31 12:00:00"),
     "time last": ("a,b,when\n1.5,2,2024-01-31\n3,-4,2024-02-01\n", "2024-02-02"),
     "time between": ("a,Zeit,b\n1.5,2024-01-31,2\n3,2024-02-01,-4\n", "2024-02-02"),
     "index of a program": (",date,a,b\n0,2024-01-31,1.5,2\n1,2024-02-01,3,-4\n", "2024-02-02"),
-    "times as index": (PLAIN.replace("date", ""), "2024-01-31 12:00:00"), "packed": (gzip.compress(PLAIN.encode()), "2024-01-31 12:00:00"),
+    "times as index": (PLAIN.replace("date", ""), "2024-01-31 12:00:00"),
+    "packed": (gzip.compress(PLAIN.encode()), "2024-01-31 12:00:00"),
 }
 
 
@@ -77,8 +81,10 @@ def test_ways_of_writing_a_table(tmp_path, content, following):
 CALENDARS = {       # rows, and what comes next
     "half a second": ("2024-01-01T00:00:58.5 2024-01-01T00:00:59.0", "2024-01-01T00:00:59.5 2024-01-01T00:01:00.0"),
     "quarters of an hour": ("2024-02-29T23:30 2024-02-29T23:45", "2024-03-01T00:00 2024-03-01T00:15"),
-    "business days": ("2024-02-28 2024-02-29 2024-03-01 2024-03-04", "2024-03-05 2024-03-06 2024-03-07 2024-03-08 2024-03-11"),
-    "weeks": ("2024-02-18 2024-02-25", "2024-03-03 2024-03-10"), "ISO weeks": ("2020-W52 2020-W53", "2021-W01 2021-W02"),
+    "business days": ("2024-02-28 2024-02-29 2024-03-01 2024-03-04",
+                      "2024-03-05 2024-03-06 2024-03-07 2024-03-08 2024-03-11"),
+    "weeks": ("2024-02-18 2024-02-25", "2024-03-03 2024-03-10"),
+    "ISO weeks": ("2020-W52 2020-W53", "2021-W01 2021-W02"),
     "month begins": ("2019-10-01 2019-11-01 2019-12-01", "2020-01-01 2020-02-01 2020-03-01 2020-04-01"),
     "month ends": ("2023-10-31 2023-11-30 2023-12-31", "2024-01-31 2024-02-29 2024-03-31"),
     "the 30th": ("2023-11-30 2023-12-30 2024-01-30", "2024-02-29 2024-03-30"),
@@ -86,9 +92,12 @@ CALENDARS = {       # rows, and what comes next
     "months": ("2023-11 2023-12", "2024-01 2024-02"), "quarters": ("2023Q3 2023Q4", "2024Q1 2024Q2"),
     "quarter ends": ("2023-06-30 2023-09-30 2023-12-31", "2024-03-31 2024-06-30"), "years": ("2022 2023", "2024 2025"),
     "leap years": ("2024-02-29 2025-02-28 2026-02-28", "2027-02-28 2028-02-29"),
-    "summer time begins": ("2024-03-31T00:00+01:00 2024-03-31T01:00+01:00 2024-03-31T03:00+02:00", "2024-03-31T04:00+02:00"),
-    "summer time ends": ("2024-10-27T02:00+02:00 2024-10-27T02:00+01:00 2024-10-27T03:00+01:00", "2024-10-27T04:00+01:00"),
-    "days across summer time": ("2024-03-30T00:00+01:00 2024-03-31T00:00+01:00 2024-04-01T00:00+02:00", "2024-04-02T00:00+02:00"),
+    "summer time begins": ("2024-03-31T00:00+01:00 2024-03-31T01:00+01:00 2024-03-31T03:00+02:00",
+                           "2024-03-31T04:00+02:00"),
+    "summer time ends": ("2024-10-27T02:00+02:00 2024-10-27T02:00+01:00 2024-10-27T03:00+01:00",
+                         "2024-10-27T04:00+01:00"),
+    "days across summer time": ("2024-03-30T00:00+01:00 2024-03-31T00:00+01:00 2024-04-01T00:00+02:00",
+                                "2024-04-02T00:00+02:00"),
 }
 
 
@@ -126,8 +135,9 @@ def test_the_time_column_may_be_named_or_absent(tmp_path):
 
 @pytest.mark.parametrize("cell", ["", "NA", "N/A", "null", "None", "nan", "NaN", "NULL", "#N/A", "<NA>", " "])
 def test_cells_without_a_value(tmp_path, cell):
-    path = write(tmp_path / "x.csv", ["2020-01-01,1,2", f"2020-01-02,{cell},4", f"2020-01-03,5,{cell}", "2020-01-04,7,8"])
-    with pytest.raises(ValueError, match=f"2 cells of .*x.csv .*first in line 3 .*'a', which is {cell.strip()!r} .*mend=True.*masked=True"):
+    path = write(tmp_path / "x.csv", ["2020-01-01,1,2", f"2020-01-02,{cell},4", f"2020-01-03,5,{cell}",
+                                      "2020-01-04,7,8"])
+    with pytest.raises(ValueError, match=f"2 cells of .*x.csv.*line 3 .*'a', which is {cell.strip()!r}.*mend.*masked"):
         load_series(path)
     assert load_series(path, mend=True).values.tolist() == [[1, 2], [1, 4], [5, 4], [7, 8]]
     assert load_series(path, masked=True).mask.tolist() == [[True, True], [False, True], [True, False], [True, True]]
@@ -149,13 +159,13 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
 @pytest.mark.parametrize("rows, header, text", [
     ([], "date,a,b", "x.csv holds no rows"),
     (["2020-01-01 00:00:00"], "date", "no column of numbers"),
-    (["2020-01-01 00:00:00,1,2", "", "2020-01-01 01:00:00,1,2"], "date,a,b", "line 3 .*3 entries, as line 1 has, but has 1"),
-    (["2020-01-01 00:00:00,1,2", "2020-01-01 00:00:00,1,2,3"], "date,a,b", "line 3 .*3 entries, as line 1 has, but has 4"),
+    (["2020-01-01 00:00:00,1,2", "", "2020-01-01 01:00:00,1,2"], "date,a,b", "line 3 .*3 entries, .*but has 1"),
+    (["2020-01-01 00:00:00,1,2", "2020-01-01 00:00:00,1,2,3"], "date,a,b", "line 3 .*3 entries, .*but has 4"),
     (["2020-01-01 00:00:00,1,x"], "date,a,b", "line 2 .*'b'.*'x'"),
     (["2020-01-01,1,2", "2020-01-02,true,2"], "date,a,b", "line 3 .*'a'.*'true'"),
     (["2020-01-01;1,5;2", "2020-01-02;1.234,5;2"], "date;a;b", "line 3 .*'a'.*'1.234,5'"),
     (['2020-01-01,"1,5",2'], "date,a,b", "line 2 .*'a'.*'1,5'"),
-    (["2020-01-01 00:00:00,1,2", "2020-13-01 00:00:00,1,2"], "date,a,b", "line 3.*'date', should be a time .*2020-13-01"),
+    (["2020-01-01 00:00:00,1,2", "2020-13-01 00:00:00,1,2"], "date,a,b", "line 3.*'date', should be a time .*-13-01"),
     (["2020-01-01 00:00:00,1,inf"], "date,a,b", "line 2 .*'b', which is 'inf'.*mend=True"),
     (["1,2", "3"], None, "line 2 .*2 entries, as line 1 has, but has 1"),
     (["1,2", "3,y"], None, "line 2 .*column '1'.*'y'"),

@@ -7,12 +7,37 @@ __all__ = []
 
 # %% ../../nbs/51a_data_package.ipynb #dp000005
 from .files import data_folder, fetch, official_file
-from .ragged import BucketSampler, collate_padded, mask_sizes, pad_tensors, padding_share, size_buckets, unpad_tensors
+from hot_nbdev.data.ragged import (
+    BucketSampler,
+    collate_padded,
+    mask_sizes,
+    pad_tensors,
+    padding_share,
+    size_buckets,
+    unpad_tensors,
+)
 from .scenes import SCENES, load_scene, split_blocks
 from .series import SERIES, load_series
-from .splits import Items, Scaler, Splits, Tiles, Windows, check_indices, digest, split_rows, window_counts
-from .splits import forecast_data, scene_data, volume_data
+from hot_nbdev.data.splits import (
+    Items,
+    Part,
+    Scaler,
+    Splits,
+    Tiles,
+    Windows,
+    check_indices,
+    digest,
+    forecast_data,
+    scene_data,
+    split_rows,
+    volume_data,
+    window_counts,
+)
 from .volumes import VOLUMES, load_volumes, random_flips, random_shifts
 
 # %% ../../nbs/51a_data_package.ipynb #dp000006
-__all__ = [name for name, value in list(globals().items()) if name.isupper() or getattr(value, "__module__", "").startswith(__name__)]
+__all__ = [
+    "BucketSampler", "Items", "Part", "SCENES", "SERIES", "Scaler", "Splits", "Tiles", "VOLUMES", "Windows", "check_indices",
+    "collate_padded", "data_folder", "digest", "fetch", "forecast_data", "load_scene", "load_series", "load_volumes", "mask_sizes",
+    "official_file", "pad_tensors", "padding_share", "random_flips", "random_shifts", "scene_data", "size_buckets", "split_blocks",
+    "split_rows", "unpad_tensors", "volume_data", "window_counts"]

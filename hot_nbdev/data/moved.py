@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .splits import Splits, check_indices, digest
 from .files import check_numbers, load_array
 from .scenes import check_whole, load_scene
+from .splits import Splits, check_indices, digest
 
 # %% ../../nbs/62_moved.ipynb #212a9522
 def white_fields(

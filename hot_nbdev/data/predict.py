@@ -22,14 +22,14 @@ from torch import Tensor, nn
 
 from ..config import Config, option, read_settings
 from .files import check_numbers, load_array
-from ..models import load_model
-from ..plot import draw_forecast, save_picture
-from ..runs import progress_bar
 from .scenes import check_scene
 from .series import Series, check_like, load_series
 from .times import next_times
-from ..storage import atomic_write
 from .volumes import check_volumes
+from ..models import load_model
+from ..plot import draw_forecast, save_picture
+from ..runs import progress_bar
+from ..storage import atomic_write
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d07
 INPUT_VERSION = 3       # of the file; 1 had shift, scale, names, classes, codes and window only, 2 seconds as step

@@ -153,8 +153,11 @@ class Series(NamedTuple):
 
     @property
     def dates(self) -> np.ndarray | None:
-        "The times of the rows as a clock on the wall shows them, (T,), datetime64[us]."
-        return None if self.times is None else self.times.wall
+        "The times of the rows as a clock on the wall shows them, (T,), datetime64[s] or [us]."
+        if self.times is None:
+            return None
+        whole = self.times.wall.astype("datetime64[s]")
+        return whole if (whole == self.times.wall).all() else self.times.wall
 
 # %% ../../nbs/48_series.ipynb #c4e69c50
 def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked: bool, official: bool, dtype: torch.dtype) -> Series:
