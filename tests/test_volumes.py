@@ -153,7 +153,8 @@ def test_official_sets_of_pictures(tmp_path):
 
 
 def test_masks_of_volumes_come_along_and_what_they_hide_does_not_count(tmp_path):
-    masks = {f"{s}_masks": np.broadcast_to(np.arange(6) < 4, (n, 4, 5, 6)) for s, n in zip(PARTS, (5, 2, 3), strict=True)}
+    count = dict(zip(PARTS, (5, 2, 3), strict=True))
+    masks = {f"{s}_masks": np.broadcast_to(np.arange(6) < 4, (n, 4, 5, 6)) for s, n in count.items()}
     own(tmp_path / "a.npz", np.float32, (4, 5, 6), **masks)    # masks tell that there are no channels
     parts = volume_data(tmp_path / "a.npz")
     x, mask, y = parts.train[torch.arange(5)]
