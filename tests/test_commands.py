@@ -11,17 +11,7 @@ import numpy as np
 import pytest
 import torch
 from chapters import ROOT
-from smallfiles import (
-    SERIES,
-    TINY,
-    dates,
-    fails,
-    waves,
-    write_lines,
-    write_scene,
-    write_series,
-    write_volumes,
-)
+from smallfiles import SERIES, TINY, dates, fails, waves, write_lines, write_scene, write_series, write_volumes
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
@@ -218,13 +208,7 @@ def test_forecasts_from_file_to_file(capsys):
 
 
 CHANGES = [
-    "--attention sum",
-    "--heads 1",
-    "--positions none",
-    "--dropout 0.3",
-    "--kernel elu",
-    "--rate 0.02",
-    "--data b.csv",
+    "--attention sum", "--heads 1", "--positions none", "--dropout 0.3", "--kernel elu", "--rate 0.02", "--data b.csv",
     "--mend",
 ]
 
@@ -251,12 +235,7 @@ def test_without_out_another_run_has_another_folder(monkeypatch):
     names = [
         jobs.run_name(job.replace(**change), job.parts())
         for change in (
-            {},
-            {"dropout": 0.3},
-            {"heads": 4},
-            {"mend": True},
-            {"score": (4,)},
-            {"rate": 1e-3},
+            {}, {"dropout": 0.3}, {"heads": 4}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3},
             {"attention_options": {"pool": "sum"}},
         )
     ]
@@ -330,14 +309,7 @@ def test_a_convolutional_rival_trains_and_predicts():
     write_volumes(size=28)
     hot_classify(
         [
-            "--data",
-            "own.npz",
-            "--model",
-            "resnet",
-            *TINY[8:],
-            "--model-option",
-            "width=0.05",
-            "stem_stride=2",
+            "--data", "own.npz", "--model", "resnet", *TINY[8:], "--model-option", "width=0.05", "stem_stride=2",
             "max_pool=true",
         ]
     )
@@ -555,14 +527,8 @@ def test_what_cannot_run_is_found_before_training(capsys, no_training, words, me
         else TINY
     )
     words = [
-        "--data",
-        "waves.csv",
-        "--lookback",
-        "24",
-        "--horizon",
-        "12",
-        *(flags if "--model" not in words else ["--cpu"]),
-        *words,
+        "--data", "waves.csv", "--lookback", "24", "--horizon", "12",
+        *(flags if "--model" not in words else ["--cpu"]), *words,
     ]
     if words[-2:] in (["--horizon", "0"], ["--model-option", "x"]):
         assert message in fails(capsys, hot_forecast, *words, status=2)
@@ -619,12 +585,8 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
         append_row(
             f"results/{job.kind}.csv",
             dict(
-                data=f"{job.data}mnist3d",
-                attention=job.label,
-                seed=job.seed,
-                settings=json.dumps(job.numbers()),
-                training=json.dumps(job.training().to_dict()),
-                model=json.dumps(config.to_dict()),
+                data=f"{job.data}mnist3d", attention=job.label, seed=job.seed, settings=json.dumps(job.numbers()),
+                training=json.dumps(job.training().to_dict()), model=json.dumps(config.to_dict()),
             ),
         )
 
@@ -649,19 +611,8 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     monkeypatch.setattr(commands, "_train", lambda job: found.append(job.out))
     hot_reproduce(
         [
-            "forecasting-days",
-            "--row",
-            "sum",
-            "product",
-            "--seeds",
-            "0",
-            "1",
-            "--set",
-            "out=o",
-            "--set",
-            "horizon=96",
-            "--set",
-            "epochs=1",
+            "forecasting-days", "--row", "sum", "product", "--seeds", "0", "1", "--set", "out=o", "--set",
+            "horizon=96", "--set", "epochs=1",
         ]
     )
     assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
@@ -723,10 +674,8 @@ def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
         data=None,
         seeds=[0],
         set=[
-            'model_option=attention_options={"pool": "sum", "qk_norm": true}',
-            "model_option=ff_bias=false",
-            "patch=8,1",
-            "readout=mean",
+            'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false",
+            "patch=8,1", "readout=mean",
         ],
     )
     ((_, job),) = commands._jobs("ablations", commands.read_tables()["ablations"], given)

@@ -60,6 +60,7 @@ DIALECTS = {        # how two rows of two columns are written, and the time that
     "blank lines at the end": (PLAIN + "\n\n \n", "2024-01-31 12:00:00"),
     "no last line end": (PLAIN[:-1], "2024-01-31 12:00:00"),
     "a separator at the end": (PLAIN.replace("\n", ",\n"), "2024-01-31 12:00:00"),
+    "hard spaces": (PLAIN.replace("1.5", "\xa01.5"), "2024-01-31 12:00:00"),
     "spaces": (PLAIN.replace(",", ", "), "2024-01-31 12:00:00"),
     "signs": (PLAIN.replace("1.5", "+1.5e0"), "2024-01-31 12:00:00"),
     "time last": ("a,b,when\n1.5,2,2024-01-31\n3,-4,2024-02-01\n", "2024-02-02"),
@@ -165,6 +166,10 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
     (["2020-01-01,1,2", "2020-01-02,true,2"], "date,a,b", "line 3 .*'a'.*'true'"),
     (["2020-01-01;1,5;2", "2020-01-02;1.234,5;2"], "date;a;b", "line 3 .*'a'.*'1.234,5'"),
     (['2020-01-01,"1,5",2'], "date,a,b", "line 2 .*'a'.*'1,5'"),
+    (['2020-01-01,1,"2'], "date,a,b", "line 2 .*not closed"),
+    (["-005,1,2"], "year,a,b", "no column of .* can be read as times"),
+    (["2020,1,2", "-5,1,2"], "year,a,b", "line 3.*'-5'"),
+    (["2020-01-01;1.5;2", "2020-01-02;1,5;2"], "date;a;b", "line 2 .*'a'.*'1.5'"),
     (["2020-01-01 00:00:00,1,2", "2020-13-01 00:00:00,1,2"], "date,a,b", "line 3.*'date', should be a time .*-13-01"),
     (["2020-01-01 00:00:00,1,inf"], "date,a,b", "line 2 .*'b', which is 'inf'.*mend=True"),
     (["1,2", "3"], None, "line 2 .*2 entries, as line 1 has, but has 1"),
@@ -313,15 +318,11 @@ def test_a_new_series_is_compared_with_the_training(tmp_path):
 @pytest.mark.parametrize("hole", ["nan", "-9999"])
 def test_trailing_holes_are_not_filled_silently(tmp_path, hole):
     about = dict(names=["a", "b"], shift=[0.0, 0.0], scale=[1.0, 1.0])
-    path = write(
-        tmp_path / "x.csv", [*HOURS[:4], f"2020-01-01 04:00:00,{hole},8", f"2020-01-01 05:00:00,{hole},9"]
-    )
+    path = write(tmp_path / "x.csv", [*HOURS[:4], f"2020-01-01 04:00:00,{hole},8", f"2020-01-01 05:00:00,{hole},9"])
     with pytest.raises(ValueError, match="mend=True"):
         check_like(load_series(path), about, 3)
     x, told = check_like(load_series(path, mend=True), about, 3)
-    assert x[:, 0].tolist() == [3, 3, 3] and told == [
-        "column 'a': 2 of the last 3 values were missing and are filled"
-    ]
+    assert x[:, 0].tolist() == [3, 3, 3] and told == ["column 'a': 2 of the last 3 values were missing and are filled"]
     early = write(tmp_path / "y.csv", [f"2020-01-01 00:00:00,{hole},8", *HOURS[1:]])
     assert check_like(load_series(early, mend=True), about, 3)[1] == []
 

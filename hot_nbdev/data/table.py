@@ -32,7 +32,8 @@ class Layout(NamedTuple):
 
     def entries(self, first: int, last: int) -> list[list[str]]:
         "What stands in some lines, counted from 0."
-        return [[e.strip() for e in row] for row in csv.reader(self.lines[first:last], delimiter=self.separator, skipinitialspace=True)]
+        rows = csv.reader(self.lines[first:last], delimiter=self.separator, skipinitialspace=True)
+        return [[entry.strip() for entry in row or [""]] for row in rows]
 
     def where(self, row: int, column: int | None = None) -> str:
         "Where a row, or one cell of it, stands in the file."
@@ -63,13 +64,18 @@ def _lines(path: Path) -> list[str]:
 
 
 def _is_number(entry: str, decimal: str) -> bool:
-    return bool(re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|[-+]?inf(inity)?", entry.replace(decimal, "."), re.I))
+    point = re.escape(decimal)
+    return bool(re.fullmatch(rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf(inity)?", entry, re.I))
 
 
 def _check_lengths(layout: Layout) -> None:
     "Raise for the first line that has another number of entries than the first one."
     quoted, n = any('"' in line for line in layout.lines), len(layout.names)
-    lengths = map(len, csv.reader(layout.lines, delimiter=layout.separator)) if quoted else \
+    for i, line in enumerate(layout.lines if quoted else (), 1):
+        if line.count('"') % 2:
+            raise ValueError(f"load_series: line {i} of {layout.path} has a quotation mark that is not closed: {line[:40]!r}; mend "
+                             "that line")
+    lengths = (max(len(row), 1) for row in csv.reader(layout.lines, delimiter=layout.separator)) if quoted else \
         (line.count(layout.separator) + 1 for line in layout.lines)
     for i, length in enumerate(lengths, 1):
         if length != n:
@@ -143,7 +149,9 @@ def _numbers(layout: Layout, columns: list[int]) -> np.ndarray:
         return layout.columns(columns, float)
     except ValueError:
         _blame(layout, columns)
-        raise
+        number = lambda entry: np.nan if entry in MISSING else float(entry.replace(layout.decimal, "."))
+        rows = layout.entries(int(layout.header), len(layout.lines))
+        return np.array([[number(row[j]) for j in columns] for row in rows])
 
 # %% ../../nbs/47b_table_files.ipynb #tb000016
 class Table(NamedTuple):

@@ -60,9 +60,10 @@ def _read(texts: Sequence[str], form: str) -> np.ndarray:
     elif "%V" in form:                                  # a week is its Monday
         texts, form = [f"{text}-1" for text in texts], form + "-%u"
     found = pd.to_datetime(pd.Series(texts), format=form, errors="coerce")
-    if found.isna().any() and form.startswith("%Y-%m-%d"):
-        found = pd.to_datetime(pd.Series(texts), format="ISO8601", errors="coerce")
-    return found.to_numpy().astype("datetime64[us]")
+    for shorter in (form.replace(":%S", ""), re.split("[ T]%[HI]", form)[0]) if found.isna().any() else ():
+        found = found.fillna(pd.to_datetime(pd.Series(texts), format=shorter, errors="coerce"))
+    found = found.to_numpy().astype("datetime64[us]")
+    return np.where((found < np.datetime64("0001")) | (found > np.datetime64("9999")), np.datetime64("NaT", "us"), found)
 
 
 def _offset(zone: str) -> np.timedelta64:
