@@ -62,7 +62,7 @@ def file_md5(
     "The md5 of a file, read piece by piece."
     return _digest(path, "md5")
 
-
+# %% ../../nbs/47_files.ipynb #01e7e89f
 def check_sum(
     path: str | Path,   # any file
     checksum: str,      # its sha256 or its md5, told apart by their lengths
@@ -221,7 +221,7 @@ def load_arrays(
         raise ValueError(f"{op}: {name} in {path} cannot be read ({type(e).__name__}: {' '.join(str(e).split())}); the "
                          "file is cut off, damaged or pickled; get it again") from e
 
-
+# %% ../../nbs/47_files.ipynb #9f535597
 def load_array(
     path: str | Path,          # .npy or .npz
     key: str | None = None,    # name of the array in an .npz; may be left out if there is one alone
@@ -256,7 +256,7 @@ def check_numbers(
             raise ValueError(f"{where} holds {wrong.sum()} values that are not finite or beyond {ABSURD:g}, the first "
                              f"{array[at]} at {at}; {way_out}")
 
-
+# %% ../../nbs/47_files.ipynb #2e8cf498
 def read_whole(
     path: str | Path,   # a file, packed by gzip or not
 ) -> bytes:

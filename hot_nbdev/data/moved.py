@@ -92,6 +92,14 @@ class Drawn:
         moved.fields, moved.draws = self.fields.to(device), self.draws.to(device)
         return moved
 
+# %% ../../nbs/62_moved.ipynb #8a6204fa
+def _where_told(y: Tensor, own: Sequence[Tensor], shifts: Tensor) -> Tensor:
+    "Frame 2 with NaN where frame 1 has left it: frame 2 at i is frame 1 at i − v."
+    for m, i in enumerate(own):
+        told = (i - shifts[:, m] >= 0) & (i - shifts[:, m] < len(i))
+        y = y.masked_fill(~told.view(len(y), *[1] * m, len(i), *[1] * (len(own) - 1 - m)), torch.nan)
+    return y
+
 # %% ../../nbs/62_moved.ipynb #8a6204fb
 class Shifted(Drawn):
     """Samples of fields that move: x holds frames 0 and 1, y is frame 2 where they can tell it and NaN elsewhere.
@@ -121,10 +129,7 @@ class Shifted(Drawn):
         own = [torch.arange(n, device=draws.device) for n in self.sizes]
         places = [[(starts[:, m] + x - t * shifts[:, m]) % L[m] for m, x in enumerate(own)] for t in range(3)]
         *x, y = (take_fields(self.fields, draws[:, 0], each) for each in places)
-        for m, n in enumerate([] if self.torus else self.sizes):       # frame 2 at i is frame 1 at i − v
-            told = (own[m] - shifts[:, m] >= 0) & (own[m] - shifts[:, m] < n)
-            y = y.masked_fill(~told.view(len(y), *[1] * m, n, *[1] * (k - 1 - m)), torch.nan)
-        x, y = torch.stack(x, -1), y[..., None]
+        x, y = torch.stack(x, -1), (y if self.torus else _where_told(y, own, shifts))[..., None]
         if not self.hidden:
             return x, y
         mask = ~x.isnan().all(-1)
@@ -212,7 +217,7 @@ def _regions(fields: Tensor) -> list:       # of (F, H, W): the left part, and t
     parts = [fields[:, :, :left], fields[:, :H // 2, left:], fields[:, H // 2:, left:]]
     return _scaled(parts, parts[0].flatten(1))[0]
 
-
+# %% ../../nbs/62_moved.ipynb #42d3a16c
 def _scaled(parts: list, told: Tensor) -> tuple:        # the parts, means, deviations
     "Each field, or all of them, by the mean and deviation of what training knows."
     mean = told.double().nanmean(1, keepdim=True)
@@ -240,7 +245,7 @@ def _read_fields(path: str) -> Tensor:
     check_numbers(known, f"motion_data: {path}")
     return torch.from_numpy(array.astype("float64"))
 
-
+# %% ../../nbs/62_moved.ipynb #49436024
 def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, source: dict) -> tuple:  # parts, on a torus?, more of about
     "Fields of the three parts."
     if name in KINDS:

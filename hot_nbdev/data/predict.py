@@ -31,10 +31,20 @@ from ..plot import draw_forecast, save_picture
 from ..runs import progress_bar
 from ..storage import atomic_write
 
-# %% ../../nbs/64_predict.ipynb #8c2f1d07
+# %% ../../nbs/64_predict.ipynb #375f1d6b
 INPUT_VERSION = 3       # of the file; 1 had shift, scale, names, classes, codes and window only, 2 seconds as step
+_NEEDED = {"forecast": ["names"], "classify": ["classes"], "segment": ["codes", "window"], "motion": ["sizes"]}
 
 
+def _check_inputs(inputs: "Inputs") -> None:
+    "Raise where the settings of a task are not whole."
+    lost = [name for name in _NEEDED[inputs.task] if getattr(inputs, name) is None]
+    if lost:
+        raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {inputs.task} run needs")
+    if len(inputs.shift) != len(inputs.scale):
+        raise ValueError(f"Inputs: shift has {len(inputs.shift)} entries, but scale has {len(inputs.scale)}")
+
+# %% ../../nbs/64_predict.ipynb #8c2f1d07
 @dataclass(frozen=True)
 class Inputs(Config):
     "How the data of a run were scaled, and what they were like."
@@ -61,12 +71,7 @@ class Inputs(Config):
     version: int = option(INPUT_VERSION, "of these settings", least=1)
 
     def check(self):
-        wanted = {"forecast": ("names",), "classify": ("classes",), "segment": ("codes", "window"), "motion": ("sizes",)}[self.task]
-        lost = [name for name in wanted if getattr(self, name) is None]
-        if lost:
-            raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {self.task} run needs")
-        if len(self.shift) != len(self.scale):
-            raise ValueError(f"Inputs: shift has {len(self.shift)} entries, but scale has {len(self.scale)}")
+        _check_inputs(self)
 
     def known(self) -> dict:
         "What is known, as the checks of the data take it."
@@ -160,7 +165,7 @@ def forecast_file(
                   [f"{len(y)} steps ahead, {when[0]} to {when[-1]}", *ranges[:8], *told],
                   lambda path: draw_forecast(past, y, series.names, path), (series.layout.separator, series.layout.decimal))
 
-
+# %% ../../nbs/64_predict.ipynb #5d07adfb
 def _times(series: Series, n: int) -> list:
     "The times of the next rows in the form of the file, or their numbers where there are no times."
     if series.times is None or series.step is None:
@@ -183,7 +188,7 @@ def _mask_of(path: str | Path, key: str | None) -> Tensor | None:
     with np.load(path, allow_pickle=False) as stored:
         return torch.from_numpy(stored[name]) if name in stored.files else None
 
-
+# %% ../../nbs/64_predict.ipynb #03204f44
 def classify_file(
     model: nn.Module,
     inputs: Inputs,
@@ -218,7 +223,7 @@ def _draw_classes(
     from matplotlib.pyplot import imsave
     imsave(path, labels.numpy(), cmap="tab20", vmin=0, vmax=19, format="png")
 
-
+# %% ../../nbs/64_predict.ipynb #5755bf6e
 def segment_file(
     model: nn.Module,
     inputs: Inputs,
@@ -264,7 +269,7 @@ def motion_file(
     y = _finite(y, path) if mask is None else y.masked_fill(~mask, torch.nan)
     return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, y.shape[-k:]))} numbers", *told])
 
-
+# %% ../../nbs/64_predict.ipynb #29a97a4a
 def _scale_of(x: Tensor, inputs: Inputs) -> tuple:      # mean and deviation
     "Those of training, or of what is known of these frames."
     if not inputs.own:

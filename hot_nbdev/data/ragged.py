@@ -111,6 +111,12 @@ def _as_sizes(op: str, sizes: Sequence | Tensor) -> Tensor:
     return found.long().cpu()
 
 
+def _rounded(op: str, sizes: Tensor, multiple_of: int | Sequence[int]) -> Tensor:
+    "Sizes (n, k) as they are in a padded batch."
+    steps = torch.tensor(_steps(op, multiple_of, sizes.shape[1]))
+    return -(-sizes // steps) * steps
+
+# %% ../../nbs/46_ragged.ipynb #c9bf9b22
 def padding_share(
     sizes: Sequence | Tensor,               # for each sample (n1, …, nk)
     batches: Iterable,                      # of the numbers of its samples, each
@@ -141,7 +147,7 @@ def _best_cut(sizes: Tensor, least: int) -> tuple:     # (n, k)
             best = (gain, rows[:at].sort().values, rows[at:].sort().values)
     return best
 
-
+# %% ../../nbs/46_ragged.ipynb #92786712
 def size_buckets(
     sizes: Sequence | Tensor,               # for each sample (n1, …, nk)
     buckets: int = 8,                       # at most
@@ -150,8 +156,7 @@ def size_buckets(
 ) -> list:                                  # of tensors with numbers of samples
     "Groups of samples of like sizes: the cut that saves most padded positions is made, again and again."
     sizes = _as_sizes("size_buckets", sizes)
-    steps = torch.tensor(_steps("size_buckets", multiple_of, sizes.shape[1]))
-    sizes = -(-sizes // steps) * steps
+    sizes = _rounded("size_buckets", sizes, multiple_of)
     found = [(torch.arange(len(sizes)), _best_cut(sizes, least))]
     while len(found) < buckets:
         at = max(range(len(found)), key=lambda i: found[i][1][0])
@@ -193,8 +198,7 @@ class BucketSampler(Sampler):
     ):
         self.sizes, self.epoch = _as_sizes("BucketSampler", sizes), 0
         self.settings = dict(batch_size=batch_size, max_positions=max_positions, buckets=buckets, multiple_of=multiple_of, seed=seed)
-        steps = torch.tensor(_steps("BucketSampler", multiple_of, self.sizes.shape[1]))
-        self.buckets = _deal_out(-(-self.sizes // steps) * steps, batch_size, max_positions, buckets)
+        self.buckets = _deal_out(_rounded("BucketSampler", self.sizes, multiple_of), batch_size, max_positions, buckets)
 
     def set_epoch(self, epoch: int) -> None:
         "The order of this epoch comes next; a loop over a loader of `fit` or of accelerate does it."
@@ -212,5 +216,4 @@ class BucketSampler(Sampler):
 
     def fingerprint(self) -> str:
         "What a run is known by."
-        digest = blake2b(str(self.sizes.tolist()).encode(), digest_size=8).hexdigest()
-        return f"{type(self).__name__} {self.settings} {digest}"
+        return f"{type(self).__name__} {self.settings} {blake2b(str(self.sizes.tolist()).encode(), digest_size=8).hexdigest()}"

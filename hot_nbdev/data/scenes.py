@@ -102,7 +102,7 @@ def _scene_files(name, labels, folder, download: bool, verify: bool) -> tuple[li
     raise ValueError(f"scene_data: {str(name)!r} came; known are indian_pines, sentinel2, ssl4eo_nlcd, "
                      "ssl4eo_cdl, and the path of a scene .npy with labels=, the path of its mask .npy")
 
-
+# %% ../../nbs/50_scene_files.ipynb #2d45301c
 def load_scene(
     name: str | Path,                      # indian_pines, sentinel2, or a .npy
     labels: str | Path | None = None,      # mask of a scene given by its path
@@ -157,7 +157,7 @@ def _read_image(path: Path) -> np.ndarray:
     first = image.ndim == 3 and image.shape[1] == image.shape[2] != image.shape[0]      # bands first
     return image.transpose(1, 2, 0) if first else image
 
-
+# %% ../../nbs/50_scene_files.ipynb #9b20f2f1
 def _pairs(name: str, folder, limit: int | None, verify: bool, unchecked: bool) -> list:
     "Paths of images and masks."
     product = name.removeprefix("ssl4eo_")
@@ -218,7 +218,7 @@ def _block_sizes(n: int, fractions: Sequence[float], what: str) -> tuple[int, in
                          f"needed, but {tuple(fractions)} came with {n} blocks of {what}; use a smaller block")
     return n - val - test, val, test
 
-
+# %% ../../nbs/50_scene_files.ipynb #6a6b92e7
 def _most_even(held: Tensor, sizes: tuple, fractions: Sequence[float], seed: int, draws: int) -> Tensor:
     "Parts 0, 1, 2 of blocks (n,) that hold so many pixels of each class (n, classes)."
     generator = torch.Generator().manual_seed(seed)

@@ -33,7 +33,7 @@ def check_indices(
                         "came; one item is part[torch.tensor([i])]")
     return indices
 
-
+# %% ../../nbs/51_data_library.ipynb #2ec0cc90
 def digest(
     *things,          # tensors, numbers, words, and lists of them
 ) -> str:             # 16 hexadecimal digits
@@ -49,7 +49,7 @@ def digest(
             found.update(f"{thing:.9g};".encode() if isinstance(thing, float) else f"{thing!r};".encode())
     return found.hexdigest()[:16]
 
-
+# %% ../../nbs/51_data_library.ipynb #ab00bb5c
 class Part:
     "Examples that are cut or scaled when they are asked for; a subclass names in `made_of` what its constructor was given."
     made_of: tuple = ()
@@ -121,7 +121,7 @@ def split_rows(
                          f"empty, but {n} rows came; give more rows, or split=(train, val, test) in rows")
     return sizes
 
-
+# %% ../../nbs/51_data_library.ipynb #69ee30ab
 def window_counts(
     n: int,                               # rows of the series
     lookback: int,                        # T
@@ -145,7 +145,7 @@ class Splits(NamedTuple):
         names = [self.about.get(key) for key in ("names", "classes", "codes")]
         return digest(*(part.fingerprint() for part in self[:3]), *self.about.get("scaler", ()), *names)
 
-
+# %% ../../nbs/51_data_library.ipynb #0bbab907
 class Scaler(NamedTuple):
     "Per column (the last mode): subtract the mean, divide by the standard deviation."
     mean: Tensor      # (n,)
@@ -293,6 +293,15 @@ class Tiles(Part):
         y = self.labels.unfold(0, self.size, 1).unfold(1, self.size, 1)[at]
         return windows[at].movedim(-3, -1), y                                     # (B, …, h, w, bands)
 
+# %% ../../nbs/51_data_library.ipynb #fd2143ff
+def _sides(window: int, block: int | None, stride: int | None) -> tuple[int, int, int]:
+    "Sides of a window and of a block, and the way between windows, in pixels."
+    block, stride = block or window, stride or max(1, window // 4)
+    if block % window:
+        raise ValueError(f"scene_data: block should be a multiple of window, but {block} came with "
+                         f"{window}; use block={window * max(1, block // window)}")
+    return window, block, stride
+
 # %% ../../nbs/51_data_library.ipynb #fd214400
 def scene_data(
     name: str | Path,                       # indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy
@@ -319,11 +328,7 @@ def scene_data(
                          f"stride and gap are for one scene; leave out what has no meaning for {name}")
     if images:
         return _image_parts(load_images(str(name), folder, limit, verify, unchecked, ignore), str(name), fractions, seed)
-    window = window or 16
-    block, stride = block or window, stride or max(1, window // 4)
-    if block % window:
-        raise ValueError(f"scene_data: block should be a multiple of window, but {block} came with "
-                         f"{window}; use block={window * max(1, block // window)}")
+    window, block, stride = _sides(window or 16, block, stride)
     scene = load_scene(name, labels, folder, download, verify, (0, *ignore))
     return _scene_parts(scene, split_blocks(scene.labels, block, fractions, gap, seed), window, stride)
 

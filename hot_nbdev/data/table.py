@@ -67,7 +67,7 @@ def _is_number(entry: str, decimal: str) -> bool:
     point = re.escape(decimal)
     return bool(re.fullmatch(rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf(inity)?", entry, re.I))
 
-
+# %% ../../nbs/47b_table_files.ipynb #4ae08dbc
 def _check_lengths(layout: Layout) -> None:
     "Raise for the first line that has another number of entries than the first one."
     quoted, n = any('"' in line for line in layout.lines), len(layout.names)
@@ -123,7 +123,7 @@ def _time_column(layout: Layout, time: str | None, step: str | None) -> int | No
                          "and what lies between the rows")
     return None
 
-
+# %% ../../nbs/47b_table_files.ipynb #ad026574
 def _counts_rows(layout: Layout) -> bool:
     "Is the first column the index of a program?"
     if not layout.header or layout.names[0]:
@@ -162,7 +162,7 @@ class Table(NamedTuple):
     times: Times | None    # of the T rows
     values: np.ndarray     # (T, N)
 
-
+# %% ../../nbs/47b_table_files.ipynb #1b5082b0
 def read_table(
     path: Path,
     time: str | None = None,    # name of the column of times

@@ -35,7 +35,7 @@ def _fits(text: str, form: str) -> bool:
     except ValueError:
         return False
 
-
+# %% ../../nbs/47a_times.ipynb #ef6d90c7
 def forms(
     stamp: str,             # what stands in a cell
     digits: bool = False,   # may it be a number alone?
@@ -139,7 +139,7 @@ class Step(NamedTuple):
         months = getattr(self.offset, "months", None)
         return f"{months} month{'s' * (months > 1)}" if months else self.offset.freqstr
 
-
+# %% ../../nbs/47a_times.ipynb #718910da
 def _steps(times: Times) -> list[Step]:
     "The steps that may lead from row to row; of equals the first is meant."
     import pandas as pd
@@ -153,7 +153,7 @@ def _steps(times: Times) -> list[Step]:
         found = [Step(pd.DateOffset(months=months, day=last)), *found, Step(pd.offsets.BMonthEnd(months))]
     return found
 
-
+# %% ../../nbs/47a_times.ipynb #b102d8d6
 def holds(
     step: Step,
     times: Times,       # of T rows, in order
@@ -191,7 +191,7 @@ def named_step(
         return pd.Timedelta(days=found.n)
     return pd.Timedelta(found) if isinstance(found, pd.offsets.Tick) else found
 
-
+# %% ../../nbs/47a_times.ipynb #df27bb00
 def next_times(
     times: Times,       # of the rows, in order
     step: Step,

@@ -97,7 +97,7 @@ def channel_axis(
                          "they have their channels (pictures have two further axes, volumes three)")
     return found
 
-
+# %% ../../nbs/49_volume_files.ipynb #06968471
 def _channels_last(images: np.ndarray, axis: str) -> np.ndarray:
     return images[..., None] if axis == "none" else np.moveaxis(images, 1, -1) if axis == "first" else images
 
@@ -145,7 +145,7 @@ def _own_images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, s
         found[split] = torch.from_numpy(_channels_last(images.astype(np.float32) if wide or images.dtype.itemsize > 4 else images, axis))
     return found, axis
 
-
+# %% ../../nbs/49_volume_files.ipynb #585f1875
 def _own_masks(path: Path, arrays: dict, images: dict) -> dict | None:
     "Masks, if the archive has them for each part."
     masks = {}
@@ -209,7 +209,7 @@ def _unlike_bytes(low: float, high: float, whole: bool, trained: float) -> str |
         return "lie between 0 and 1, but training had values up to 255; multiply by 255 if 1 is the brightest value"
     return None if whole else "are not whole numbers between 0 and 255, as those of the training were; round them"
 
-
+# %% ../../nbs/49_volume_files.ipynb #11822f6f
 def check_volumes(
     images: np.ndarray,       # (n, *item), or one item; an item is laid out as in training
     about: dict,              # of the training: shift, scale; sizes, channels, axis, dtype and high, if known
@@ -287,7 +287,7 @@ def random_shifts(
             found[i] = moved.masked_fill(~inside.view(shape), 0)
     return found[0] if mask is None else tuple(found)
 
-
+# %% ../../nbs/49_volume_files.ipynb #a470b78d
 def augment_volumes(
     flips: bool = False,    # turn each item around along each mode by chance?
     shifts: int = 0,        # shift it along each mode by at most so many places
