@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from hot_nbdev.data import forecast_data, scene_data, volume_data
-from hot_nbdev.series import SERIES, load_series
-from hot_nbdev.volumes import VOLUMES
+from hot_nbdev.data.series import SERIES, load_series
+from hot_nbdev.data.volumes import VOLUMES
 
 RESULTS = Path(__file__).parents[1] / "results"
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from scipy.optimize import linear_sum_assignment
 
-from hot_nbdev.moved import Aligned, motion_data
+from hot_nbdev.data.moved import Aligned, motion_data
 from hot_nbdev.results import append_row, read_rows
 from hot_nbdev.tasks import Fields
 

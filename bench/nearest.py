@@ -15,9 +15,9 @@ import torch
 from motion_tables import GRID, SEARCHED, chosen
 
 from hot_nbdev.data import Splits, digest
+from hot_nbdev.data.moved import FIELDS, Drawn, white_fields
 from hot_nbdev.jobs import run_job
 from hot_nbdev.motion import MotionJob
-from hot_nbdev.moved import FIELDS, Drawn, white_fields
 from hot_nbdev.results import read_rows, write_csv
 from hot_nbdev.tables import merged, read_tables
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import centred
 import torch
 
+from hot_nbdev.data.moved import motion_data
 from hot_nbdev.models import load_model
 from hot_nbdev.motion import MotionJob
-from hot_nbdev.moved import motion_data
 from hot_nbdev.results import processor, read_rows, write_csv
 from hot_nbdev.tables import made_by, planned, read_tables
 from hot_nbdev.tasks import Fields

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hot_nbdev.data.scenes import load_scene
 from hot_nbdev.models import load_model
-from hot_nbdev.scenes import load_scene
 from hot_nbdev.tasks import mean_scores
 
 OUT = Path(__file__).parents[1] / "results" / "maps"

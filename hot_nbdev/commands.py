@@ -21,12 +21,12 @@ import torch
 
 from .book.plot import draw_run, save_picture
 from .config import add_options, check_names, parse_pairs, read_settings
+from .data.predict import predict
+from .data.series import SERIES
+from .data.volumes import VOLUMES
 from .jobs import JOBS, Job, Run, job_class, run_job
-from .predict import predict
 from .results import Table, read_rows
-from .series import SERIES
 from .tables import SCRIPTS, is_done, planned, read_tables, results_of
-from .volumes import VOLUMES
 
 # %% ../nbs/68_commands.ipynb #b4c10a01
 def as_flags(
@@ -82,7 +82,8 @@ def check_packages(
 
 def _packages(job: Job) -> list:
     "What a job imports."
-    more = {"classify": ["sklearn"] if Path(job.data).suffix == ".npz" else ["sklearn", "medmnist"], "segment": ["sklearn"]}
+    official = [] if Path(job.data).suffix == ".npz" else ["medmnist"]
+    more = {"forecast": ["pandas"], "classify": ["sklearn", *official], "segment": ["sklearn"]}
     return ["accelerate", *more.get(job.kind, []), *(["monai"] if job.model == "resnet" else [])]
 
 # %% ../nbs/68_commands.ipynb #f895cbf2
@@ -163,23 +164,26 @@ def hot_forecast(argv: Sequence[str] | None = None) -> None:
   hot_forecast --data weather --horizon 720 --score 96 192 336 720 --attention hot2 --combine sum --readout mean
   hot_forecast --data my_series.csv --lookback 48 --horizon 12 --patch 4 --dim 64
   hot_forecast --data with_gaps.csv --masked
+  hot_forecast --data sales.csv --time month --lookback 24 --horizon 12 --patch 4
   hot_forecast --config settings.json --seed 1
   hot_forecast --data ETTh1 --model linear --rate 1e-3 --model-option series=7
   accelerate launch --multi_gpu --num_processes 4 $(which hot_forecast) --data traffic --unchecked
 
-data: {', '.join(SERIES)}, or a CSV file""", argv)
+data: {', '.join(SERIES)}, or a table: columns apart by comma, semicolon or tab, the first that can be read as times being these""", argv)
 
 
 def hot_classify(argv: Sequence[str] | None = None) -> None:
-    "Train a classifier of volumes and add a row to results/classify.csv."
+    "Train a classifier of pictures or volumes and add a row to results/classify.csv."
     _command("classify", hot_classify.__doc__, f"""  hot_classify --data vesselmnist3d --epochs 100
   hot_classify --data organ --attention hot1 --kernel smreg --stem conv --seed 2
   hot_classify --data vessel --model resnet --model-option width=0.25 stem_stride=2 max_pool=true
   hot_classify --data adrenal --precision bf16 --average 0.999 --class-weights balanced --flips
   hot_classify --data own.npz --patch 2
+  hot_classify --data bloodmnist --epochs 20
+  hot_classify --data photos.npz --channels last
 
-data: {', '.join(VOLUMES)} (with or without mnist3d), or an .npz with train_images, train_labels and so on for val and test,
-and train_masks where voxels are missing""", argv)
+data: {', '.join(VOLUMES)} (with or without mnist3d), a set of pictures of MedMNIST such as pathmnist, or an .npz with
+train_images, train_labels and so on for val and test, and train_masks where places are missing""", argv)
 
 
 def hot_segment(argv: Sequence[str] | None = None) -> None:
@@ -206,9 +210,11 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
   hot_predict runs/classify-vesselmnist3d-product-seed0-1a2b3c4d vesselmnist3d.npz --key test_images --to vessel.csv
   hot_predict runs/segment-indian_pines-product-seed0-1a2b3c4d scene.npy""")
     parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("file", type=Path, help="a series .csv, volumes .npy or .npz, a scene .npy")
+    parser.add_argument("file", type=Path, help="a series .csv, pictures or volumes .npy or .npz, a scene or frames .npy")
     parser.add_argument("--to", type=Path, help="file to write; default: in the current folder, named after the file")
     parser.add_argument("--key", help="name of the array in an .npz")
+    parser.add_argument("--time", help="column of the times of a series; default: as in training")
+    parser.add_argument("--step", help="what lies between the rows of a series, such as 1h, B or MS; default: as in training")
     parser.add_argument("--mend", action="store_true", help="fill missing values of a series, drop lines that come twice")
     parser.add_argument("--sort", action="store_true", help="put the lines of a series in the order of time")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")

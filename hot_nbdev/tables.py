@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .config import Config, option, read_settings
-from .files import file_md5
+from .data.files import file_md5
 from .jobs import Job, config_for
 from .model_config import ModelConfig
 from .training import TrainConfig

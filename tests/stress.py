@@ -170,9 +170,9 @@ def kinds():
     "name -> (writes a good file, reads one); the file's name ends as its kind wants."
     from hot_nbdev.adapter_files import load_adapters, save_adapters
     from hot_nbdev.config import read_settings
-    from hot_nbdev.files import load_array
+    from hot_nbdev.data.files import load_array
+    from hot_nbdev.data.series import load_series
     from hot_nbdev.models import load_model
-    from hot_nbdev.series import load_series
     from hot_nbdev.streaming import load_state, save_state
     model, state, adapters, array = small_model(), stream(), adapted(), np.arange(60.).reshape(5, 12)
     line = "date,a,b\n" + "".join(f"2020-01-{d:02} 00:00:00,{d}.5,{-d}\n" for d in range(1, 29))

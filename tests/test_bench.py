@@ -18,13 +18,13 @@ from smallfiles import write_series
 
 from hot_nbdev import names
 from hot_nbdev.data import volume_data
+from hot_nbdev.data.moved import motion_data
+from hot_nbdev.data.series import SERIES
 from hot_nbdev.jobs import job_class
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.moved import motion_data
 from hot_nbdev.results import append_row, read_rows
-from hot_nbdev.series import SERIES
 from hot_nbdev.tables import RunTable, is_done, planned, read_tables
 from hot_nbdev.tasks import Fields
 
@@ -266,7 +266,7 @@ def test_the_rule_finds_a_large_gap_and_none_in_noise(load):
 
 def test_phase_correlation_finds_every_shift(load):
     bench = load("motion_simple")
-    from hot_nbdev.moved import Shifted, white_fields
+    from hot_nbdev.data.moved import Shifted, white_fields
     for sizes in [(16, 16), (9, 12)]:
         part = Shifted(white_fields(5, sizes, torch.Generator().manual_seed(0)), sizes, [n // 2 for n in sizes], 40)
         (x, y), k = part[torch.arange(40)], len(sizes)
@@ -280,7 +280,7 @@ def test_phase_correlation_finds_every_shift(load):
 
 def test_best_overlap_and_matching_find_every_move(load):
     bench = load("motion_simple")
-    from hot_nbdev.moved import Aligned, Shifted, white_fields
+    from hot_nbdev.data.moved import Aligned, Shifted, white_fields
     fields = white_fields(4, (20, 24), torch.Generator().manual_seed(1))
     fields[fields > 1.5] = torch.nan
     part = Shifted(fields, (8, 10), (3, 2), 30, torus=False)

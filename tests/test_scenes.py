@@ -11,15 +11,9 @@ from chapters import ROOT
 from official import official
 
 from hot_nbdev.data import scene_data
+from hot_nbdev.data.scenes import SCENES, check_scene, number_classes, split_blocks, window_corners
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import HOTSegmenter
-from hot_nbdev.scenes import (
-    SCENES,
-    check_scene,
-    number_classes,
-    split_blocks,
-    window_corners,
-)
 from hot_nbdev.tasks import Segmentation
 from hot_nbdev.training import evaluate
 
@@ -201,16 +195,8 @@ def test_scenes_of_other_kinds(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        dict(window=0),
-        dict(window=-4),
-        dict(stride=0),
-        dict(stride=-1),
-        dict(block=-4),
-        dict(gap=-1),
-        dict(seed=-1),
-        dict(window=4.0),
-        dict(stride=True),
-        dict(limit=-1),
+        dict(window=0), dict(window=-4), dict(stride=0), dict(stride=-1), dict(block=-4), dict(gap=-1), dict(seed=-1),
+        dict(window=4.0), dict(stride=True), dict(limit=-1),
     ],
 )
 def test_sizes_that_are_none(tmp_path, options):
@@ -236,14 +222,9 @@ def test_a_new_scene_is_compared_with_the_training(tmp_path):
     old = {key: about[key] for key in ("shift", "scale", "window")}        # what runs remembered before
     assert torch.equal(check_scene(scene, old)[0], x)
     for wrong, text in [
-        (scene[..., :2], r"\(H, W, 3\)"),
-        (scene[None], r"\(H, W, 3\)"),
-        (scene[0], r"\(H, W, 3\)"),
-        (scene[:3], "windows.*have 4"),
-        (scene * 1j, "complex"),
-        (scene > 0, "real numbers"),
-        (np.where(scene > 0.9, np.nan, scene), "not finite"),
-        (scene * 1e31, "not finite or beyond"),
+        (scene[..., :2], r"\(H, W, 3\)"), (scene[None], r"\(H, W, 3\)"), (scene[0], r"\(H, W, 3\)"),
+        (scene[:3], "windows.*have 4"), (scene * 1j, "complex"), (scene > 0, "real numbers"),
+        (np.where(scene > 0.9, np.nan, scene), "not finite"), (scene * 1e31, "not finite or beyond"),
     ]:
         with pytest.raises(ValueError, match=text):
             check_scene(wrong, about)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hot_nbdev.files import data_folder
+from hot_nbdev.data.files import data_folder
 
 CHECKOUT = Path(__file__).parents[2]
 EDITION = "1b9d3c2f6ffcc5c68687f302b5205fb0dd6a15fd"    # of the book, since each new sentence would outdate all rows
