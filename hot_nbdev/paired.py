@@ -46,15 +46,17 @@ def read_scores(
     folder: str | Path,     # of the table that the row is from
 ) -> dict:                  # name -> array, the samples in the order of the test part
     "What was kept of each test sample of a run."
-    name = row.get("scores") or ""
-    if not name:
+    run, folder = Path(row.get("scores") or "").stem, Path(folder)
+    if not run:
         raise ValueError(f"read_scores: the row of {row.get('run') or 'this run'} has no scores; its task keeps none, or it was "
                          "written before scores were kept: run it again")
-    path = Path(folder) / name
-    if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
-        raise ValueError(f"read_scores: there is no file {name} in {folder}; give the folder of the row's table")
-    with np.load(path, allow_pickle=False) as found:
-        return {key: found[key] for key in found.files}
+    for path, prefix in ((folder / "scores" / f"{run}.npz", ""), (folder / "scores.npz", f"{run}/")):
+        if path.is_file():
+            with np.load(path, allow_pickle=False) as kept:
+                found = {name.removeprefix(prefix): kept[name] for name in kept.files if name.startswith(prefix)}
+            if found:
+                return found
+    raise ValueError(f"read_scores: there is no file {row['scores']} in {folder}; give the folder of the row's table")
 
 # %% ../nbs/56_paired.ipynb #5e234e32
 def add_rows(

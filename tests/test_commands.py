@@ -570,7 +570,7 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
         ran.append((job.kind, job.data, job.combine, job.seed))
         config = config_for(job, (28, 28, 28), 1, 2)
         append_row(
-            f"results/{job.kind}.csv",
+            f"studies/papers/{job.kind}.csv",
             dict(
                 data=f"{job.data}mnist3d",
                 attention=job.label,
@@ -631,13 +631,13 @@ def test_the_tables_are_listed(capsys):
     assert lines[0].split()[:2] == ["table", "command"] and any(
         line.startswith("hot2-table2") and "volumes" in line for line in lines
     )
-    assert any(line.split() == ["peft.csv", "python", "bench/peft_task.py"] for line in lines)
+    assert any(line.split() == ["peft.csv", "python", "-m", "studies.peft.peft_task"] for line in lines)
 
 
 @pytest.mark.parametrize("file, says", [
-    ("defaults/segment.csv", "defaults-dates"),
-    ("kin.csv", "bench/kin.py in the source repository; the package does not carry the script. It makes the lines"),
-    ("volumes_simple.csv", "bench/volumes.py in the source repository; the package does not carry the script\n"),
+    ("defaults/rows/segment.csv", "defaults-dates"),
+    ("kin.csv", "python -m studies.kin.kin in the source repository; the package does not carry the script. It"),
+    ("volumes_simple.csv", "studies.volumes.volumes in the source repository; the package does not carry the script\n"),
     ("bench_profile.csv", "bench/profiling.py in the source repository"),
     ("printed_series.csv", "copied from the papers"),
 ])

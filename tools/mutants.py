@@ -45,7 +45,7 @@ def workshop(folder):
     "A copy of what the tests need, with the package apart so that it can be changed."
     for part in ("hot_nbdev", "tests", "tools"):
         shutil.copytree(ROOT / part, folder / part)         # with what Python has compiled, which saves seconds
-    for part in ("nbs", "results", "settings.ini", "setup.py", "_quarto.yml", "bench", "examples"):
+    for part in ("nbs", "settings.ini", "setup.py", "_quarto.yml", "studies", "bench", "examples"):
         if (ROOT / part).exists():
             os.symlink(ROOT / part, folder / part)
     return folder
