@@ -10,6 +10,7 @@ __all__ = ['as_flags', 'say', 'check_packages', 'hot_forecast', 'hot_classify', 
 import argparse
 import importlib.util
 import json
+import math
 import os
 import re
 import shlex
@@ -275,7 +276,7 @@ def _again(job: Job, stored: list) -> str:
     for new in made:
         old = next(r for r in stored if made_by(job, r) and r.get("horizon") in (None, str(new.get("horizon"))))
         numbers = [key for key, value in new.items() if key.startswith(("val_", "test_")) and isinstance(value, float)]
-        same = "the same numbers" if all(str(new[key]) == old[key] for key in numbers) else "other numbers"
+        same = "the same to six digits" if all(math.isclose(new[key], float(old[key]), rel_tol=1e-6) for key in numbers) else "not the same"
         lines.append(f"{same}: " + ", ".join(f"{key} {new[key]:.6g} (was {float(old[key]):.6g})" for key in numbers))
     return "\n".join(lines)
 

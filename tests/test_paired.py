@@ -113,11 +113,11 @@ def test_delong_where_there_is_no_variance():
 
 
 @pytest.mark.parametrize("label, one, other, message", [
-    ([1, 1, 1], [1, 2, 3], [1, 2, 3], "both of them"),
+    ([1, 1, 1], [1, 2, 3], [1, 2, 3], "at least two of each"),
     ([0, 1, 2], [1, 2, 3], [1, 2, 3], "give labels 0 and 1"),
     ([0, 1, 0], [1, 2], [1, 2], "two scores that are numbers for each"),
     ([0, 1, 0], [1, math.nan, 1], [1, 2, 3], "two scores that are numbers"),
-    ([0, 1, 0], [1, 2, 3], [1, 2, 3], "a variance needs two of each"),
+    ([0, 1, 0], [1, 2, 3], [1, 2, 3], "at least two of each"),
 ])
 def test_what_delong_cannot_do_is_said(label, one, other, message):
     with pytest.raises(ValueError, match=message):
@@ -167,10 +167,10 @@ def test_blocks_keep_neighbors_together():
 
 @pytest.mark.parametrize("other, more, message", [
     ({"x": np.zeros(4)}, {}, "give scores of the same test part"),
-    ({"x": np.zeros(3), "label": np.array([1, 0, 1])}, {}, "or other labels"),
-    ({"x": np.zeros(3)}, {"block": 4}, "block is 4, of 3 samples"),
+    ({"x": np.zeros(3), "label": np.array([1, 0, 1])}, {}, "with the same labels"),
+    ({"x": np.zeros(3)}, {"block": 4}, "block is 4, and the two have .3. samples"),
     ({"x": np.zeros(3)}, {"block": 0}, "block is 0"),
-    ({"x": np.zeros(3)}, {"block": 2, "within": "label"}, "and 1 where `within` is given"),
+    ({"x": np.zeros(3)}, {"block": 2, "within": "label"}, "1 where `within` is given"),
 ])
 def test_scores_of_other_samples_are_not_compared(other, more, message):
     one = {"x": np.zeros(3), "label": np.array([1, 0, 0])}

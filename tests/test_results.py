@@ -32,7 +32,7 @@ def test_a_repeated_column_is_an_error_and_nothing_is_written(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,a\n1,2,3\n")
     for work in (lambda: append_row(path, {"a": 4}), lambda: read_rows(path), lambda: check_results(path)):
-        with pytest.raises(ValueError, match=r"columns \['a'\] more than once"):
+        with pytest.raises(ValueError, match="it has the column 'a' twice"):
             work()
     assert path.read_text() == "a,b,a\n1,2,3\n"
 
@@ -80,14 +80,14 @@ def test_a_place_that_cannot_be_written_is_found_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot be written"):
         check_results(tmp_path / "file" / "t.csv")
-    with pytest.raises(ValueError, match="cannot be read"):
+    with pytest.raises(ValueError, match="is no table of results .*directory"):
         check_results(tmp_path)
 
 
 def test_rows_longer_than_the_header_are_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a\n1\n1,2\n")
-    with pytest.raises(ValueError, match="longer than its header, first row 2"):
+    with pytest.raises(ValueError, match="longer than its header, row 2"):
         append_row(path, {"a": 3})
 
 
