@@ -10,12 +10,14 @@ __all__ = ['as_flags', 'say', 'check_packages', 'hot_forecast', 'hot_classify', 
 import argparse
 import importlib.util
 import json
+import math
 import os
 import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -26,7 +28,7 @@ from .data.series import SERIES
 from .data.volumes import VOLUMES
 from .jobs import JOBS, Job, Run, job_class, run_job
 from .results import Table, read_rows
-from .tables import SCRIPTS, is_done, planned, read_tables, results_of
+from .tables import is_done, made_by, planned, read_tables, results_of, scripts
 
 # %% ../nbs/68_commands.ipynb #b4c10a01
 def as_flags(
@@ -261,26 +263,40 @@ def _listed(tables: dict) -> Table:
 
 
 def _made(file: str, tables: dict) -> str:
-    "How a file below results/ is made again."
-    if file not in SCRIPTS:
+    "How a file of a study is made again."
+    if file not in (known := scripts()):
         own = _listed({name: t for name, t in tables.items() if results_of(t) == file})
         return f"{file} is made by hot_reproduce with these tables; a row of a search, with the seed and settings that it names (--seeds, --set):\n{own!r}"
-    command, adds = SCRIPTS[file]
+    command, adds = known[file]
     if not command:
         return f"{file} is copied from the papers by hand"
-    where = " in the source repository; the package does not carry the script" if command.startswith("python") else ""
-    return f"{file} is made by {command}{where}" + (". It makes the lines that the file lacks: take out those that you want again" if adds else "")
+    more = ". It makes the lines that the file lacks: take out those that you want again" if adds else ""
+    return f"{file} is made by {command} in the source repository; the package does not carry the script{more}"
+
+
+def _again(job: Job, stored: list) -> str:
+    "Make the run of a row once more; its numbers beside those of the row."
+    lines = []
+    with TemporaryDirectory() as folder:
+        made = run_job(job.replace(out=f"{folder}/run", results=folder), say).rows
+    for new in made:
+        old = next(r for r in stored if made_by(job, r) and r.get("horizon") in (None, str(new.get("horizon"))))
+        numbers = [key for key, value in new.items() if key.startswith(("val_", "test_")) and isinstance(value, float)]
+        same = "the same to six digits" if all(math.isclose(new[key], float(old[key]), rel_tol=1e-6) for key in numbers) else "not the same"
+        lines.append(f"{same}: " + ", ".join(f"{key} {new[key]:.6g} (was {float(old[key]):.6g})" for key in numbers))
+    return "\n".join(lines)
 
 
 def _reproduce(name: str, table, given: argparse.Namespace) -> None:
     "Run what is missing of a table."
     jobs, lost = _jobs(name, table, given), []
     for title, job in jobs:
-        done = is_done(job, read_rows(Path(job.results) / f"{job.kind}.csv"))
+        stored = read_rows(Path(job.results) / f"{job.kind}.csv")
+        done = is_done(job, stored)
         print(f"{name}: {title}: {'done' if done else 'to do' if given.dry_run else 'runs'}", flush=True)
-        if not done and not given.dry_run:
+        if not given.dry_run and (given.again or not done):
             try:
-                _train(job)
+                print(_again(job, stored), flush=True) if done else _train(job)
             except FileNotFoundError as e:
                 lost.append(title)
                 say(f"{name}: {title}: {e}")
@@ -289,25 +305,27 @@ def _reproduce(name: str, table, given: argparse.Namespace) -> None:
 
 # %% ../nbs/68_commands.ipynb #b4c10a09
 def hot_reproduce(argv: Sequence[str] | None = None) -> None:
-    "Run what a table of the papers, or of a chapter, shows. Runs whose rows are in results/ are skipped, stopped ones go on."
+    "Run what a table of a study shows. Runs whose rows are there are skipped, stopped ones go on."
     tables = read_tables()
-    files = dict.fromkeys([*map(results_of, tables.values()), *SCRIPTS])
-    parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables, and the scripts behind other files of results/
+    files = dict.fromkeys([*map(results_of, tables.values()), *scripts()])
+    parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables, and the scripts behind other files
   hot_reproduce kin.csv                              what makes this file
   hot_reproduce hot2-table2 --dry-run                the runs behind one, and which of them are done
+  hot_reproduce ablations --row "pool sum" --seeds 0 --again
   hot_reproduce hot2-table2 --row "HOT (product)" --data Vessel --seeds 0 1 2 3 4
   hot_reproduce hot2-table1 --data Weather --set horizon=96 --set epochs=10""")
-    parser.add_argument("table", nargs="?", choices=(*tables, *files), metavar="table", help="a table, or a file below results/; default: list them")
+    parser.add_argument("table", nargs="?", choices=(*tables, *files), metavar="table", help="a table, or a file of a study; default: list them")
     parser.add_argument("--row", nargs="+", help="only these rows")
     parser.add_argument("--data", nargs="+", help="only these data")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: those of the table")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting of the command; with out, "
                         "each run gets a folder inside")
+    parser.add_argument("--again", action="store_true", help="also runs whose rows are there, and compare their numbers with the rows")
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
     given = parser.parse_args(argv)
     if given.table is None:
-        scripts = Table([{"file": file, "made by": made.command} for file, made in SCRIPTS.items() if made.command])
-        return print(_listed(tables), scripts, sep="\n\n")
+        made = Table([{"file": file, "made by": script.command} for file, script in scripts().items() if script.command])
+        return print(_listed(tables), made, sep="\n\n")
     if given.table in files:
         return print(_made(given.table, tables))
     if (command := tables[given.table].command) not in JOBS:

@@ -4,7 +4,7 @@
     python tests/stress.py kills disk       some parts
     python tests/stress.py --share 0.01     a hundredth of each, to see that it works; nothing is written
 
-Each part returns how many times it tried and what went wrong. Whole runs are written to results/stress.csv, which
+Each part returns how many times it tried and what went wrong. Whole runs are written to bench/rows/stress.csv, which
 the page "What we promise" shows; properties go on where they were broken off. Random numbers come from a seed,
 moments of kills from the clock.
 """
@@ -35,7 +35,7 @@ import torch  # noqa: E402
 
 from hot_nbdev.results import append_row, read_rows, write_csv  # noqa: E402
 
-UNDER_WAY = ROOT / "results"    # what has no end yet
+UNDER_WAY = ROOT / "runs"    # what has no end yet
 FORK = get_context("fork")      # torch is imported once, not by each of hundreds of processes
 
 
@@ -312,7 +312,7 @@ def run(part, share=1.0):
 
 def write(part, found):
     "Put the row of a part in the place of its former one."
-    path = ROOT / "results" / "stress.csv"
+    path = ROOT / "bench" / "rows" / "stress.csv"
     rows = [r for r in (read_rows(path) if path.exists() else []) if r["part"] != part]
     new = {"part": part, "tried": found.tried, "wrong": len(found.wrong), "what": found.what,
            "python": sys.version.split()[0], "torch": version("torch").split("+")[0]}

@@ -583,7 +583,7 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
         ran.append((job.kind, job.data, job.combine, job.seed))
         config = config_for(job, (28, 28, 28), 1, 2)
         append_row(
-            f"results/{job.kind}.csv",
+            f"studies/papers/{job.kind}.csv",
             dict(
                 data=f"{job.data}mnist3d", attention=job.label, seed=job.seed, settings=json.dumps(job.numbers()),
                 training=json.dumps(job.training().to_dict()), model=json.dumps(config.to_dict()),
@@ -604,6 +604,27 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
     words = ["hot2-table2", "--row", "HOT (sum)", "--data", "Organ", "Vessel", "--seeds", "0"]
     assert "1 runs lack their data: HOT (sum), Organ" in fails(capsys, hot_reproduce, *words)
     assert "has no row 'HOT'; it has" in fails(capsys, hot_reproduce, "hot2-table2", "--row", "HOT")
+
+
+def test_a_row_is_made_again_beside_its_table_and_compared(capsys, monkeypatch):
+    "Nothing is added to the table; a number that differs in its sixth digit is told."
+    words = ["forecasting-days", "--row", "none", "--seeds", "0", "--again"]
+    given = argparse.Namespace(row=["none"], data=None, seeds=[0], set=[])
+    ((_, job),) = commands._jobs(words[0], commands.read_tables()[words[0]], given)
+    model = json.dumps(config_for(job, (96, 8)).to_dict())
+    row = dict(data="exchange_rate", attention="none", seed=0, horizon=96, run="r", settings=json.dumps(job.numbers()),
+               training=json.dumps(job.training().to_dict()), model=model, test_mse=0.08650664)
+    append_row("studies/ablations/forecast.csv", row)
+    found, made = dict(row), []
+    monkeypatch.setattr(commands, "run_job", lambda job, say: made.append(job) or argparse.Namespace(rows=[found]))
+    monkeypatch.setattr("hot_nbdev.tables.file_md5", lambda path: "")
+    for value, said in ((0.08650664, "the same to six digits: test_mse 0.0865066"),
+                        (0.08651, "not the same: test_mse 0.08651 (was 0.0865066)")):
+        found["test_mse"] = value
+        hot_reproduce(words)
+        assert said in capsys.readouterr().out
+    assert len(read_rows("studies/ablations/forecast.csv")) == 1 and not Path(made[0].out).parent.exists()
+    assert made[0].numbers() == job.numbers() and made[0].results == str(Path(made[0].out).parent)
 
 
 def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
@@ -629,13 +650,13 @@ def test_the_tables_are_listed(capsys):
     assert lines[0].split()[:2] == ["table", "command"] and any(
         line.startswith("hot2-table2") and "volumes" in line for line in lines
     )
-    assert any(line.split() == ["peft.csv", "python", "bench/peft_task.py"] for line in lines)
+    assert any(line.split() == ["peft.csv", "python", "-m", "studies.peft.peft_task"] for line in lines)
 
 
 @pytest.mark.parametrize("file, says", [
-    ("defaults/segment.csv", "defaults-dates"),
-    ("kin.csv", "bench/kin.py in the source repository; the package does not carry the script. It makes the lines"),
-    ("volumes_simple.csv", "bench/volumes.py in the source repository; the package does not carry the script\n"),
+    ("defaults/rows/segment.csv", "defaults-dates"),
+    ("kin.csv", "python -m studies.kin.kin in the source repository; the package does not carry the script. It"),
+    ("volumes_simple.csv", "studies.volumes.volumes in the source repository; the package does not carry the script\n"),
     ("bench_profile.csv", "bench/profiling.py in the source repository"),
     ("printed_series.csv", "copied from the papers"),
 ])

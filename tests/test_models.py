@@ -379,7 +379,7 @@ def test_a_horizon_stands_once():
 
 def rows():
     "Every distinct column `model` of the tables, by kind of model."
-    files = [path for name in ("classify", "forecast", "segment") for path in (ROOT / "results").rglob(f"{name}.csv")]
+    files = [path for name in ("classify", "forecast", "segment") for path in (ROOT / "studies").rglob(f"{name}.csv")]
     found = defaultdict(set)
     for path in files:
         for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):

@@ -1,15 +1,15 @@
 """Scenes: masks and their codes, parts, new scenes for a trained model, and the scripts behind chapter 21."""
 import csv
-import importlib.util
 import json
 import sys
 
 import numpy as np
 import pytest
 import torch
-from chapters import ROOT
 from official import official
+from scripts import load
 
+from hot_nbdev.book import results_file
 from hot_nbdev.data import scene_data
 from hot_nbdev.data.scenes import SCENES, check_scene, number_classes, split_blocks, window_corners
 from hot_nbdev.model_config import SegmenterConfig
@@ -241,13 +241,6 @@ def test_parts_of_scenes_have_fingerprints(tmp_path):
 
 # the scripts behind chapter 21
 
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def run(tmp_path):
     "A model that was not trained, in a folder like that of a run, and the parts it would be tested on."
@@ -264,10 +257,9 @@ def run(tmp_path):
 
 def test_the_picture_of_a_run_has_the_accuracy_of_its_test(run, tmp_path):
     folder, model, parts = run
-    load("scene_maps").main([str(folder), "--out", str(tmp_path / "maps")])
-    [path] = (tmp_path / "maps").iterdir()
-    found, y = np.load(path), parts.test.labels
-    assert (path.name, found.dtype, found.shape) == ("indian_pines-product.npy", np.uint8, tuple(y.shape))
+    load("scene_maps").main([str(folder), "--out", str(tmp_path / "maps.npz")])
+    ((name, found),), y = np.load(tmp_path / "maps.npz").items(), parts.test.labels
+    assert (name, found.dtype, found.shape) == ("indian_pines-product", np.uint8, tuple(y.shape))
     tested = (parts.about["region"] == 2) & (y >= 0)
     accuracy = (torch.from_numpy(found).long() == y)[tested].double().mean().item()
     assert accuracy == pytest.approx(evaluate(model, parts.test, Segmentation(16))["accuracy"], abs=2e-3)
@@ -276,10 +268,10 @@ def test_the_picture_of_a_run_has_the_accuracy_of_its_test(run, tmp_path):
 def test_one_picture_for_each_scene_and_attention(run, tmp_path):
     maps = load("scene_maps")
     with pytest.raises(ValueError, match="two runs would be named indian_pines-product"):
-        maps.main([str(run[0]), str(run[0]), "--out", str(tmp_path / "maps")])
+        maps.main([str(run[0]), str(run[0]), "--out", str(tmp_path / "maps.npz")])
     with pytest.raises(ValueError, match="has no input.json"):
         maps.main([str(tmp_path)])
-    assert not (tmp_path / "maps").exists()
+    assert not (tmp_path / "maps.npz").exists()
 
 
 def test_a_scene_with_dates_is_segmented_once():
@@ -301,7 +293,7 @@ def test_every_window_counts_where_it_alone_is_whole():
 def test_simple_models_have_their_rows(tmp_path):
     linear = load("scene_linear")
     found = {r["model"]: r["test_accuracy"] for r in linear.rows("indian_pines")}
-    with (ROOT / "results" / "scene_linear.csv").open(newline="") as f:
+    with results_file("scene_linear.csv").open(newline="") as f:
         rows = [r for r in csv.DictReader(f) if r["data"] == "indian_pines"]
     stored = {r["model"]: float(r["test_accuracy"]) for r in rows}
     assert found.keys() == stored.keys()

@@ -47,15 +47,14 @@ def test_execute_tells_which_stored_outputs_are_outdated(tmp_path):
     assert execute.outdated(new, new) == []
 
 
-def test_the_copy_to_execute_in_finds_the_results(tmp_path, monkeypatch):
-    for name in ("nbs/a.ipynb", "results/runs.csv", "_build/nbs/gone.ipynb"):
+def test_the_copy_to_execute_in_is_fresh(tmp_path, monkeypatch):
+    for name in ("nbs/a.ipynb", "_build/nbs/gone.ipynb"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for name, path in [("ROOT", ""), ("NBS", "nbs"), ("COPY", "_build/nbs")]:
         monkeypatch.setattr(execute, name, tmp_path / path)
     execute.copy_sources()
     assert [p.name for p in execute.chapters(execute.COPY)] == ["a.ipynb"]
-    assert (execute.COPY / "../results/runs.csv").exists()
 
 
 def test_unchanged_lists_new_changed_and_removed_files(tmp_path):

@@ -1,7 +1,7 @@
 """Runs the papers' tables in the sequence of README.md, those without a row alone; can be ended and started again.
 
     python studies/papers/run.py --list                               what there is, and what is done
-    python studies/papers/run.py --part exchange kernel               on the processor, one run at a time
+    python studies/papers/run.py --part papers-exchange               on the processor, one run at a time
     python studies/papers/run.py --minutes 9 --device cuda --jobs 4   as far as it comes in that time
 
 A run is a process of its own, which writes a checkpoint after each epoch into _build/papers and goes on from it the
@@ -20,6 +20,7 @@ from hot_nbdev.results import read_rows
 from hot_nbdev.tables import is_done, planned, read_tables
 
 HERE = Path(__file__).resolve().parent
+PARTS = [name for name in read_tables(HERE / "tables.json") if name.startswith("papers-")]
 RUNS = HERE.parent.parent / "_build" / "papers"
 
 
@@ -27,7 +28,7 @@ def wanted(parts):
     "title -> job, in the sequence of the plan; what an earlier table asks for too stands there alone."
     found, known = {}, []
     for name, table in read_tables(HERE / "tables.json").items():
-        if parts and name not in parts:
+        if name not in (parts or PARTS):
             continue
         for title, settings in planned(name, table, seeds=table.seeds):
             folder = RUNS / re.sub(r"[^\w.()-]+", "-", f"{name} {title}")
