@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .kronecker import kron
+from .lines import Table
 from .ndlinear import NdLinear, approximation_error
-from .results import Table
 
 # %% ../nbs/15a_replacing.ipynb #rp-square
 @cache          # with many modes the same rest is asked for again and again
