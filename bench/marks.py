@@ -32,9 +32,9 @@ from simple_forecasts import rows as simple_rows
 
 from hot_nbdev.jobs import build, job_class
 from hot_nbdev.paired import delong, holm, paired_t, read_scores
-from hot_nbdev.parts import redrawn, sampled
 from hot_nbdev.results import processor, read_rows, write_csv
 from hot_nbdev.tables import merged
+from hot_nbdev.train.parts import redrawn, sampled
 
 ROOT, FOLDER = Path(__file__).parents[1], "results/marks"
 GRID, FIRST_RATE, SEARCHED, SEEDS = (3e-4, 1e-3, 3e-3), 1e-3, 99, (0, 1, 2, 3, 4)

@@ -18,7 +18,7 @@ from hot_nbdev.motion import MotionJob
 from hot_nbdev.moved import motion_data
 from hot_nbdev.results import processor, read_rows, write_csv
 from hot_nbdev.tables import made_by, planned, read_tables
-from hot_nbdev.tasks import Fields
+from hot_nbdev.train.tasks import Fields
 
 ROOT, SIZES, FIELDS, BATCH = Path(__file__).parents[1], (16, 32, 64, 128), 256, 16
 TABLE, ALSO = "motion-growth-32", {"motion-32": ["axial + token"]}      # whose run is planned there

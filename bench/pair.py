@@ -25,9 +25,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev.jobs import build, job_class
 from hot_nbdev.paired import holm, paired_t
-from hot_nbdev.parts import redrawn, sampled
 from hot_nbdev.results import processor, read_rows, write_csv
 from hot_nbdev.tables import merged, read_tables
+from hot_nbdev.train.parts import redrawn, sampled
 
 ROOT, ROWS = Path(__file__).parents[1], "results/pair"
 PACE = ROOT / "results" / "pair_pace.csv"

@@ -18,20 +18,20 @@ import torch
 
 from .config import Config, check_names, option, parse_pairs
 from .data import forecast_data, scene_data, volume_data
-from .devices import make_accelerator
 from .files import file_md5
 from .model_config import ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
 from .names import found
 from .paired import add_rows, scores_name
-from .parts import redrawn, sampled
 from .predict import Inputs
 from .results import check_results, row
-from .runs import content
 from .scenes import SCENES
 from .series import SERIES
-from .tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
-from .training import TrainConfig, evaluate, fit
+from .train.devices import make_accelerator
+from .train.loop import TrainConfig, evaluate, fit
+from .train.parts import redrawn, sampled
+from .train.runs import content
+from .train.tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
 from .volumes import augment_volumes, random_flips
 
 # %% ../nbs/65_jobs.ipynb #9d301a07

@@ -24,10 +24,10 @@ from .config import Config, option, read_settings
 from .files import check_numbers, load_array
 from .models import load_model
 from .plot import draw_forecast, save_picture
-from .runs import progress_bar
 from .scenes import check_scene
 from .series import check_like, load_series
 from .storage import atomic_write
+from .train.runs import progress_bar
 from .volumes import check_volumes
 
 # %% ../nbs/64_predict.ipynb #8c2f1d07

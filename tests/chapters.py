@@ -47,7 +47,7 @@ class Chapter:
         self.code = [c for c in self.cells if c.cell_type == "code"]
         self.text = "\n\n".join(c.source for c in self.cells if c.cell_type == "markdown")
         # the module that the chapter makes, or the earlier chapter's module that it adds to; and all of them
-        self.modules = re.findall(r"^#\|\s*(?:default_exp|exports?)[ \t]+(\w+)",
+        self.modules = re.findall(r"^#\|\s*(?:default_exp|exports?)[ \t]+([\w.]+)",
                                   "\n".join(c.source for c in self.code), re.M)
         self.module = self.modules[0] if self.modules else None
 

@@ -26,7 +26,7 @@ from hot_nbdev.moved import motion_data
 from hot_nbdev.results import append_row, read_rows
 from hot_nbdev.series import SERIES
 from hot_nbdev.tables import RunTable, is_done, planned, read_tables
-from hot_nbdev.tasks import Fields
+from hot_nbdev.train.tasks import Fields
 
 FOLDER, RESULTS = (Path(__file__).parents[1] / name for name in ("bench", "results"))
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'

@@ -4,9 +4,9 @@ import torch
 from torch.testing import assert_close
 
 from hot_nbdev.data import Windows
-from hot_nbdev.linear import LinearConfig, LinearForecaster, least_squares, moving_average, simple_forecaster
 from hot_nbdev.model_config import ModelConfig
 from hot_nbdev.models import load_model, make_model
+from hot_nbdev.rivals.linear import LinearConfig, LinearForecaster, least_squares, moving_average, simple_forecaster
 
 KINDS = {
     "one matrix": (dict(), (2, 12, 3)),

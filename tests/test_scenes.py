@@ -20,8 +20,8 @@ from hot_nbdev.scenes import (
     split_blocks,
     window_corners,
 )
-from hot_nbdev.tasks import Segmentation
-from hot_nbdev.training import evaluate
+from hot_nbdev.train.loop import evaluate
+from hot_nbdev.train.tasks import Segmentation
 
 
 @pytest.mark.parametrize("H, W, block, gap", [

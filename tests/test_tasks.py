@@ -7,11 +7,12 @@ from torch import nn
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev.devices import make_accelerator  # noqa: E402
 from hot_nbdev.model_config import ForecasterConfig
 from hot_nbdev.models import HOTForecaster
-from hot_nbdev.parts import Tensors  # noqa: E402
-from hot_nbdev.tasks import (  # noqa: E402
+from hot_nbdev.train.devices import make_accelerator  # noqa: E402
+from hot_nbdev.train.loop import TrainConfig, evaluate, fit, train_step  # noqa: E402
+from hot_nbdev.train.parts import Tensors  # noqa: E402
+from hot_nbdev.train.tasks import (  # noqa: E402
     TASKS,
     Classification,
     Forecasting,
@@ -23,7 +24,6 @@ from hot_nbdev.tasks import (  # noqa: E402
     register_task,
     separate_horizons,
 )
-from hot_nbdev.training import TrainConfig, evaluate, fit, train_step  # noqa: E402
 
 
 class Heads(nn.Module):

@@ -17,15 +17,13 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
-from hot_nbdev import runs  # noqa: E402
-from hot_nbdev.devices import make_accelerator
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.results import Table, append_row, read_rows, row, setting, summarize  # noqa: E402
-from hot_nbdev.runs import Checkpoints, content, run_lock  # noqa: E402
-from hot_nbdev.tasks import Classification, Forecasting, Segmentation  # noqa: E402
-from hot_nbdev.training import (
+from hot_nbdev.train import runs  # noqa: E402
+from hot_nbdev.train.devices import make_accelerator
+from hot_nbdev.train.loop import (
     Average,
     TrainConfig,
     adamw,
@@ -37,6 +35,8 @@ from hot_nbdev.training import (
     shares,
     train_step,
 )
+from hot_nbdev.train.runs import Checkpoints, content, run_lock  # noqa: E402
+from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation  # noqa: E402
 
 
 class Pairs:
@@ -208,7 +208,7 @@ def test_a_terminal_that_does_not_know_its_width_has_a_bar(tmp_path):
     "As one that a script or a container opens: 0 columns, in which a bar would be nothing."
     pty = pytest.importorskip("pty", reason="needs terminals as Unix has them")
     ours, its = pty.openpty()
-    words = "from hot_nbdev.runs import Bar; bar = Bar(); bar.expect(7); bar.begin(2); bar.count(); bar.close()"
+    words = "from hot_nbdev.train.runs import Bar; bar = Bar(); bar.expect(7); bar.begin(2); bar.count(); bar.close()"
     subprocess.run([sys.executable, "-c", words], cwd=tmp_path, stderr=its, check=True,
                    env={k: v for k, v in os.environ.items() if k != "COLUMNS"})
     os.close(its)
@@ -516,7 +516,7 @@ def test_a_damaged_fingerprint_is_another_run(tmp_path):
 def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
     with run_lock(tmp_path), pytest.raises(ValueError, match="another process trains in .*; wait"):
         small(ONE, folder=tmp_path)
-    code = "import sys, os, signal; from hot_nbdev.runs import run_lock\n" \
+    code = "import sys, os, signal; from hot_nbdev.train.runs import run_lock\n" \
            "with run_lock(sys.argv[1]):\n" \
            "    print(1, flush=True); sys.stdin.read(1); os.kill(os.getpid(), signal.SIGKILL)"
     other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=-1, stdout=-1, text=True)

@@ -27,10 +27,11 @@ def of_book(notebook: str, root: Path) -> list[str]:
 def cells(package: Path, site: str) -> list[str]:
     "Markdown of the index, one text for each module."
     links = pages_of(package, site)
-    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(package.glob("*.py"))}
+    trees = {".".join(path.relative_to(package).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+             for path in sorted(package.rglob("*.py"))}
     classes = {node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)}
-    return [module_text(f"{package.name}.{stem}", tree, names, links, classes)
-            for stem, tree in trees.items() if not stem.startswith("_") and (names := public(tree))]
+    return [module_text(f"{package.name}.{name}", tree, names, links, classes)
+            for name, tree in trees.items() if not name.rpartition(".")[2].startswith("_") and (names := public(tree))]
 
 
 def pages_of(package: Path, site: str) -> dict[str, str]:
