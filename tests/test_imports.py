@@ -9,8 +9,8 @@ import pytest
 from chapters import ROOT
 
 PACKAGE = ROOT / "hot_nbdev"
-MODULES = ["hot_nbdev", *(f"hot_nbdev.{'.'.join(p.relative_to(PACKAGE).with_suffix('').parts)}".removesuffix(".__init__")
-                          for p in sorted(PACKAGE.rglob("*.py")) if p.parent != PACKAGE or not p.stem.startswith("_"))]
+FILES = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent != PACKAGE or not p.stem.startswith("_")]
+MODULES = ["hot_nbdev", *(".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for p in FILES)]
 HEAVY = ["tensorly", "scipy", "matplotlib", "sklearn", "medmnist", "accelerate", "pandas", "pooch", "IPython", "nbdev"]
 
 

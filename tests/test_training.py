@@ -208,7 +208,7 @@ def test_a_terminal_that_does_not_know_its_width_has_a_bar(tmp_path):
     "As one that a script or a container opens: 0 columns, in which a bar would be nothing."
     pty = pytest.importorskip("pty", reason="needs terminals as Unix has them")
     ours, its = pty.openpty()
-    words = "from hot_nbdev.train.runs import Bar; bar = Bar(); bar.expect(7); bar.begin(2); bar.count(); bar.close()"
+    words = "from hot_nbdev.train.runs import progress_bar; bar = progress_bar(total=7); bar.update(3); bar.close()"
     subprocess.run([sys.executable, "-c", words], cwd=tmp_path, stderr=its, check=True,
                    env={k: v for k, v in os.environ.items() if k != "COLUMNS"})
     os.close(its)
@@ -349,6 +349,27 @@ def test_bfloat16_and_back(tmp_path):
         model, result = run(tmp_path / precision, config=config)
         assert model(pictures(2).x).dtype == torch.float32
         assert math.isfinite(result.best["loss"]) and "_original_forward" not in vars(model)
+
+
+def test_an_accelerator_of_ones_own_is_used_and_never_reset(tmp_path):
+    "In a process of its own; what the library made is forgotten where a run asks for another precision."
+    code = f"""
+import dataclasses, sys
+sys.path[:0] = [{str(Path(__file__).parent)!r}]
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from test_training import *
+half = dataclasses.replace(SHORT, epochs=1, precision="bf16")
+run("ours", config=half), run("ours too", config=dataclasses.replace(half, precision="no"))
+AcceleratorState._reset_state()
+theirs = Accelerator(mixed_precision="bf16", cpu=True)
+for options in (dict(accelerator=theirs), {{}}):
+    assert run(f"theirs {{len(options)}}", config=half, **options)[1].epochs == 1
+    with pytest.raises(ValueError, match="made with mixed_precision='bf16'; make it with mixed_precision='no', or set"):
+        run("refused", config=dataclasses.replace(half, precision="no"), **options)
+assert theirs.mixed_precision == "bf16" and not Path("refused").exists()
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
 def test_average_leaves_the_model_as_it_was():
@@ -497,14 +518,6 @@ def test_a_folder_that_is_no_run_is_not_written_into(tmp_path):
     assert (tmp_path / "letter.txt").read_text() == "dear" and load_model(tmp_path)
 
 
-def test_a_run_of_an_earlier_version_is_not_taken_for_this_one(tmp_path):
-    small(ONE, folder=tmp_path)
-    (tmp_path / "fingerprint.json").unlink()
-    with pytest.raises(ValueError, match="without fingerprint.json, from an earlier version.*resume=False"):
-        small(ONE, folder=tmp_path)
-    assert small(ONE, folder=tmp_path, resume=False).epochs == 1
-
-
 def test_a_damaged_fingerprint_is_another_run(tmp_path):
     small(ONE, folder=tmp_path)
     for text in ("", "[]", "{}", '{"run": 3}', "[" * 100_000):
@@ -535,7 +548,7 @@ def test_nothing_is_said_of_an_older_checkpoint_while_starting_over(tmp_path, ca
     assert capsys.readouterr().err == ""
     path.write_bytes(b"")
     assert small(ONE, folder=tmp_path).epochs == 1
-    assert "cannot be read; no other can be read either, so the run starts over" in capsys.readouterr().err
+    assert "cannot be read; no other is left, so the run starts over" in capsys.readouterr().err
 
 
 def test_a_cut_best_model_is_found_before_training(tmp_path):
@@ -673,7 +686,7 @@ def test_what_is_no_batch_is_named(tmp_path):
     class Wrong(Lines):
         def __getitem__(self, i):
             return {"x": self.tensors[0][i]}
-    with pytest.raises(ValueError, match=r"should give tensors \(x, y\) or \(x, mask, y\), but gave dict"):
+    with pytest.raises(ValueError, match=r"should give tensors \(x, y\) or \(x, mask, y\) .*but gave dict"):
         fit(Masked(), Wrong(4), Lines(4), Classification(2), ONE, tmp_path)
 
 
@@ -722,20 +735,11 @@ def test_the_schedule_keeps_the_rates_of_several_groups_apart(tmp_path):
 
 
 def test_callbacks_are_told_of_each_epoch_and_may_stop_the_run(tmp_path):
-    class Patient:
-        def __init__(self):
-            self.losses = []
-
-        def epoch(self, numbers):
-            self.losses.append(numbers["loss"])
-            return len(self.losses) == 2
-    told, patient = [], Patient()
-    result = run(tmp_path, callbacks=[told.append, patient])[1]
+    told = []
+    result = run(tmp_path, callbacks=[told.append, lambda numbers: numbers["epoch"] == 2])[1]
     assert (result.stopped, result.epochs) == ("callback", 2)
-    assert [t["epoch"] for t in told] == [1, 2] and patient.losses == [h["loss"] for h in result.history]
+    assert [t["loss"] for t in told] == [h["loss"] for h in result.history]
     assert run(tmp_path, stop=0)[1] == result               # it has ended, and is not run again
-    with pytest.raises(ValueError, match="neither callable nor has a method `epoch`"):
-        run(tmp_path, callbacks=["x"])
 
 
 def test_a_model_with_nothing_to_train_is_an_error(tmp_path):
