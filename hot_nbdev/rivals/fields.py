@@ -19,6 +19,7 @@ from ..model_config import ModelConfig
 from ..models import Model
 from ..names import axial
 from ..patches import PADDINGS, check_input
+from .convolution import monai_network
 
 # %% ../../nbs/61_fields.ipynb #58dba815
 @dataclass(frozen=True)
@@ -108,12 +109,7 @@ class DilatedNet(FieldModel):
     "Residual convolutions of width 3 with dilations that grow (Yu and Koltun 2016)."
     config_class = DilatedConfig
 
-    def __init__(
-        self,
-        config: DilatedConfig,
-        device=None,
-        dtype=None,
-    ):
+    def __init__(self, config: DilatedConfig, device=None, dtype=None):
         super().__init__(config)
         c, new = config, dict(device=device, dtype=dtype)
         self.first = _convolution(c, c.in_channels, c.width, 3, **new)
@@ -174,12 +170,7 @@ class FourierNet(FieldModel):
     "Layers of a Fourier neural operator; the torus is their nature, whatever the padding."
     config_class = FourierConfig
 
-    def __init__(
-        self,
-        config: FourierConfig,
-        device=None,
-        dtype=None,
-    ):
+    def __init__(self, config: FourierConfig, device=None, dtype=None):
         super().__init__(config)
         c, new = config, dict(device=device, dtype=dtype)
         self.first, self.last = _convolution(c, c.in_channels, c.width, **new), _convolution(c, c.width, c.classes, **new)
@@ -203,22 +194,13 @@ class UNetNet(FieldModel):
     "MONAI's BasicUNet (Ronneberger et al. 2015)."
     config_class = UNetConfig
 
-    def __init__(
-        self,
-        config: UNetConfig,
-        device=None,
-        dtype=None,
-    ):
+    def __init__(self, config: UNetConfig, device=None, dtype=None):
         super().__init__(config)
-        try:
-            from monai.networks.nets import BasicUNet
-        except ImportError as e:
-            raise ImportError("UNetNet: the U-Net is MONAI's; pip install monai") from e
         c = config
         if c.order == 1:
             raise ValueError("UNetNet: order is 1, but MONAI's BasicUNet halves pictures and volumes; choose 2 or 3")
-        self.net = BasicUNet(c.order, c.in_channels, c.classes, [c.width * f for f in (1, 1, 2, 4, 8, 1)],
-                             upsample="nontrainable").to(device=device, dtype=dtype)
+        widths, make = [c.width * f for f in (1, 1, 2, 4, 8, 1)], monai_network("UNetNet", "BasicUNet")
+        self.net = make(c.order, c.in_channels, c.classes, widths, upsample="nontrainable").to(device=device, dtype=dtype)
         for m in self.net.modules():
             if isinstance(m, nn.Conv2d | nn.Conv3d) and any(m.padding):
                 m.padding_mode = c.padding

@@ -53,8 +53,8 @@ class _Maps(nn.Module):
     "One linear map from steps to steps for all series, or one for each."
     def __init__(self, lookback, horizon, series, device=None, dtype=None):
         super().__init__()
-        new = lambda *sizes: nn.Parameter(torch.empty(*([] if series is None else [series]), *sizes, device=device, dtype=dtype)
-                                          .uniform_(-lookback ** -0.5, lookback ** -0.5))
+        lead, most = [] if series is None else [series], lookback ** -0.5
+        new = lambda *sizes: nn.Parameter(torch.empty(*lead, *sizes, device=device, dtype=dtype).uniform_(-most, most))
         self.weight, self.bias = new(horizon, lookback), new(horizon)
 
     def forward(self, x: Tensor, horizon: int) -> Tensor:      # (…, N, T) to (…, N, horizon)
@@ -67,12 +67,9 @@ class _Maps(nn.Module):
 def _check_series(c: LinearConfig, x: Tensor) -> None:
     "Raise unless x has the steps and the series that there are matrices for."
     steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
-    if steps != c.lookback:
-        raise ValueError(f"LinearForecaster: mode 0 of x, {tuple(x.shape)}, has {steps} steps, but lookback is {c.lookback}; "
-                         f"give as many, or make the model for {steps}")
-    if c.series is not None and c.series != series:
-        raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {series} series, but there is a matrix for each of "
-                         f"{c.series}; give these, or share one by series=None")
+    if steps != c.lookback or c.series is not None and c.series != series:
+        raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
+                         f"{c.lookback} and series is {c.series}; give as many of each, or make the model for these")
 
 
 def _forecast(model, t: Tensor, horizon: int) -> Tensor:       # (…, N, T) to (…, N, horizon)
@@ -87,12 +84,7 @@ class LinearForecaster(Model):
     "Forecasts of each series by a matrix, from its own past alone [RLinear, NLinear, DLinear]."
     config_class = LinearConfig
 
-    def __init__(
-        self,
-        config: LinearConfig,
-        device=None,
-        dtype=None,
-    ):
+    def __init__(self, config: LinearConfig, device=None, dtype=None):
         super().__init__(config)
         new = lambda: _Maps(config.lookback, max(config.horizons), config.series, device, dtype)
         self.linear = new()                                     # of x, or of what the moving average leaves
@@ -125,52 +117,33 @@ def simple_forecaster(
     horizons: Sequence = (96,),     # steps ahead, one or several
     period: int | None = None,      # p, of 'seasonal'; at most T
     order: int = 2,                 # number k of modes: time, then those of the series
-    device=None,
     dtype=None,
 ) -> "LinearForecaster":            # without normalization, and with nothing to learn
     "A forecast that needs no training, as a matrix."
-    if name not in ("last", "mean", "seasonal"):
-        raise ValueError(f"simple_forecaster: name is {name!r}; choose 'last', 'mean' or 'seasonal'")
-    if name == "seasonal" and (period is None or not 1 <= period <= lookback):
-        raise ValueError(f"simple_forecaster: period is {period}, but 'seasonal' repeats a period that lies in the lookback of "
-                         f"{lookback}; give one from 1 to {lookback}, or a longer lookback")
-    model = LinearForecaster(LinearConfig(lookback, horizons, instance_norm=False, order=order), device, dtype)
+    if name not in ("last", "mean", "seasonal") or name == "seasonal" and not 1 <= (period or 0) <= lookback:
+        raise ValueError(f"simple_forecaster: name is {name!r} and period {period}; choose 'last', 'mean', or 'seasonal', which "
+                         f"repeats a period that lies in the lookback: from 1 to {lookback}")
+    model = LinearForecaster(LinearConfig(lookback, horizons, instance_norm=False, order=order), dtype=dtype).requires_grad_(False).eval()
     steps = torch.arange(max(horizons))
-    with torch.no_grad():
-        model.linear.bias.zero_()
-        model.linear.weight.fill_(1 / lookback if name == "mean" else 0.0)
-        if name != "mean":
-            model.linear.weight[steps, lookback - period + steps % period if name == "seasonal" else -1] = 1.0
-    return model.requires_grad_(False).eval()
+    model.linear.bias.zero_()
+    model.linear.weight.fill_(1 / lookback if name == "mean" else 0.0)
+    if name != "mean":
+        model.linear.weight[steps, lookback - period + steps % period if name == "seasonal" else -1] = 1.0
+    return model
 
 # %% ../../nbs/58_linear_library.ipynb #lsqparts
-def _check_sample(config: LinearConfig, x: Tensor, y: Tensor) -> None:
-    "Raise unless y is the future of the series whose past is x."
-    if (x.shape[0], *x.shape[2:]) != (y.shape[0], *y.shape[2:]):
-        raise ValueError(f"least_squares: x is {tuple(x.shape)} and y is {tuple(y.shape)}, but they must agree in all but "
-                         "mode 0; give the past and the future of the same series")
-    if y.shape[1] != max(config.horizons):
-        raise ValueError(f"least_squares: y, {tuple(y.shape)}, has {y.shape[1]} steps in mode 0, but the longest of horizons "
-                         f"{config.horizons} is {max(config.horizons)}; give a part with that horizon")
-
-
 def _equations(model: LinearForecaster, x: Tensor, y: Tensor) -> tuple:    # (…, rows, T + 1), (…, rows, S)
     "What the matrix and the bias multiply, and what they should give; for each series if it has its own."
+    if y.shape != (want := (x.shape[0], max(model.config.horizons), *x.shape[2:])):
+        raise ValueError(f"least_squares: x is {tuple(x.shape)} and horizons are {model.config.horizons}, so y should be {want}, "
+                         f"but is {tuple(y.shape)}; give the past and the future of the same series, with that horizon")
     z, mean, deviation = model.prepare(x.double())
     features = torch.cat([z, torch.ones_like(z[:, :1])], 1) * deviation[..., None]          # (b, T + 1, n2, …, nk, 1)
     a, r = (t.flatten(2).permute(2, 0, 1) for t in (features, (y.double() - mean)[..., None]))   # (N, b, …)
     return (a.flatten(0, 1), r.flatten(0, 1)) if model.config.series is None else (a, r)
 
-
-@torch.no_grad()
-def _filled(model: LinearForecaster, found: Tensor) -> LinearForecaster:
-    "The model with these matrices; two branches get the same one, since M (x - Ax) + M Ax = Mx."
-    for maps in filter(None, (model.linear, model.trend)):
-        maps.weight.copy_(found[..., :-1, :].mT)
-        maps.bias.copy_(found[..., -1, :] if maps is model.linear else torch.zeros_like(maps.bias))
-    return model
-
 # %% ../../nbs/58_linear_library.ipynb #df3502bf
+@torch.no_grad()
 def least_squares(
     config: LinearConfig,
     part,                       # as in chapter 17: part[indices] -> x (b, T, n2, …, nk), y (b, S, n2, …, nk)
@@ -178,18 +151,18 @@ def least_squares(
     batch_size: int = 256,      # samples that are summed at once
 ) -> LinearForecaster:          # in the precision of x
     "The least mean squared error on a part that a LinearForecaster can have, from one pass over it."
-    gram, cross, n = 0.0, 0.0, 0
-    model = LinearForecaster(config, dtype=torch.float64)
+    gram, cross, n, model = 0.0, 0.0, 0, LinearForecaster(config, dtype=torch.float64)
     for indices in torch.arange(len(part)).split(batch_size):
         x, y = part[indices]
-        _check_sample(config, x, y)
         a, r = _equations(model, x, y)
         gram, cross, n = gram + a.mT @ a, cross + a.mT @ r, n + a.shape[-2]
-    if not n:
-        raise ValueError("least_squares: the part has no samples; give a longer series, or a smaller lookback or horizon")
-    if not gram.isfinite().all() or not cross.isfinite().all():
-        raise ValueError("least_squares: the part holds numbers that are not finite; fill them, as load_series does by mend=True")
+    if not n or not gram.isfinite().all() or not cross.isfinite().all():
+        raise ValueError(f"least_squares: the part has {'numbers that are not finite' if n else 'no samples'}; give a longer series, "
+                         "or fill what is missing, as load_series does by mend=True")
     penalty = torch.ones(config.lookback + 1, dtype=gram.dtype, device=gram.device)
     penalty[-1] = 0.0                                                                       # not on the bias
     found = torch.linalg.pinv(gram / n + ridge * penalty.diag(), rtol=1e-12, hermitian=True) @ (cross / n)   # (…, T + 1, S)
-    return _filled(model.to(x), found).eval()
+    for maps in filter(None, (model.to(x).linear, model.trend)):    # two branches get the same one: M (x - Ax) + M Ax = Mx
+        maps.weight.copy_(found[..., :-1, :].mT)
+        maps.bias.copy_(found[..., -1, :] * (maps is model.linear))
+    return model.eval()
