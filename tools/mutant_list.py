@@ -319,7 +319,7 @@ RESUME = [
     ("train/devices", "known.get(\"made_by\") == __name__ and", "",
      "test_training.py::test_an_accelerator_of_ones_own_is_used_and_never_reset"),
     ("train/devices", "learner.average.restart(model, updates)", "learner.average.restart(model)", RESUMED),
-    ("train/devices", "    set_optimizer_tensors(model,", "    0 and set_optimizer_tensors(model,", RESUMED),
+    ("train/devices", "    _set_optimizer_tensors(model,", "    0 and _set_optimizer_tensors(model,", RESUMED),
 ]
 STORAGE = [
     ("storage", "part.unlink(missing_ok=True)", "pass",
