@@ -90,13 +90,6 @@ class AxialTokenAttention(nn.Module):
         "Those of the axial part."
         return self.axial.maps(x, mask)
 
-    def dense_map(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        "The mean of what both parts look at, (*batch, heads, n, n); each has values and results of its own."
-        lead, (flat, own) = x.shape[:-self.order - 1], merged(type(self).__name__, x, mask, self.order, self.dim)
-        S = (self.axial.dense_map(flat, own) + self.looks(flat, own)) / 2
-        S = S if own is None else S.masked_fill(~own.flatten(1)[:, None, :, None], 0.0)
-        return S.reshape(*lead, *S.shape[1:])
-
 # %% ../../nbs/61_fields.ipynb #f209a391
 @dataclass(frozen=True)
 class DilatedConfig(FieldConfig):
@@ -146,8 +139,7 @@ class SpectralConvolution(nn.Module):
         width: int,         # channels in and out
         frequencies: int,   # kept in each mode
         order: int,         # number of modes
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
     ):
         super().__init__()
         self.frequencies, self.order = frequencies, order
