@@ -353,16 +353,17 @@ def test_bfloat16_and_back(tmp_path):
 
 
 def test_an_accelerator_of_ones_own_is_used_and_never_reset(tmp_path):
-    "In a process of its own; what the library made is forgotten where a run asks for another precision."
+    "In a process of its own. What `fit` made is forgotten; what `make_accelerator` gave, where another precision is asked."
     code = f"""
 import dataclasses, sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}]
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from test_training import *
 half = dataclasses.replace(SHORT, epochs=1, precision="bf16")
 run("ours", config=half), run("ours too", config=dataclasses.replace(half, precision="no"))
-AcceleratorState._reset_state()
+ours = make_accelerator(half, cpu=True), make_accelerator(cpu=True)
+run("given", config=dataclasses.replace(half, precision="no"), accelerator=ours[1])
+ours[1].state._reset_state()
 theirs = Accelerator(mixed_precision="bf16", cpu=True)
 for options in (dict(accelerator=theirs), {{}}):
     assert run(f"theirs {{len(options)}}", config=half, **options)[1].epochs == 1

@@ -18,6 +18,7 @@ def make_accelerator(
     config=None,        # a `TrainConfig`, for its precision
     cpu: bool = False,  # even where there is a GPU?
     own=None,           # one that a user made
+    ends=None,          # an `ExitStack`: what is made here is forgotten when it closes
 ):                      # accelerate.Accelerator
     "The accelerator for these settings; several runs in one process may differ in precision."
     from accelerate import Accelerator
@@ -27,6 +28,8 @@ def make_accelerator(
         AcceleratorState._reset_state()
     if own is None and not known:
         Accelerator(mixed_precision=precision, cpu=cpu).state.made_by = __name__    # forgotten with the state
+        if ends:
+            ends.callback(AcceleratorState._reset_state)
     found = own or Accelerator(cpu=cpu)
     if found.mixed_precision != precision:
         raise ValueError(f"fit: precision is {precision!r}, but the Accelerator of this process was made with mixed_precision="

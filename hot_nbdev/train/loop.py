@@ -376,6 +376,14 @@ def train_epochs(run: Run, train, val, augment: Callable | None = None, save_eve
         _end_epoch(run, val)
 
 # %% ../../nbs/60_training_library.ipynb #70b1ce94
+def _bar(steps: int, progress: bool | None, accelerator):
+    "The bar of a run, on a terminal unless something else is said."
+    shown = sys.stderr.isatty() if progress is None else progress
+    bar = runs.progress_bar(total=steps, shown=shown and accelerator.is_main_process)
+    bar.leave = False       # an error before the first update stands alone
+    return bar
+
+
 def _train(ends: ExitStack, run: Run, train, val, augment, save_every, tensorboard: bool) -> Result:
     "The whole of a run in a folder that is its own; in the end the model is as it was given, with the best weights."
     a, folder, learner = run.learner.accelerator, run.checkpoints.folder, run.learner
@@ -416,13 +424,12 @@ def fit(
 ) -> Result:
     "Train, validate after each epoch, and leave the best weights in the model and in the folder."
     config, train, val = config or TrainConfig(), as_part(train), as_part(val)
-    a, size = devices.make_accelerator(config, own=accelerator), sum(t.nbytes for t in model.state_dict().values())
-    updates = len(train if isinstance(train, DataLoader) else batches(len(train), config.batch_size, drop_last=config.drop_last))
-    shown = a.is_main_process and (sys.stderr.isatty() if progress is None else progress)
     now = lambda: runs.fingerprint(model, train, val, task, config, optimizer=optimizer, augment=augment, about=about)
+    updates = len(train if isinstance(train, DataLoader) else batches(len(train), config.batch_size, drop_last=config.drop_last))
+    size = sum(t.nbytes for t in model.state_dict().values()) * (4 * keep + 6)      # what it may take on the disk
     with ExitStack() as ends:
-        bar = ends.enter_context(runs.progress_bar(total=updates * config.epochs, shown=shown))
-        bar.leave = False       # an error before the first update stands alone
-        devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), size * (4 * keep + 6), resume, overwrite, files))
+        a = devices.make_accelerator(config, own=accelerator, ends=ends)
+        bar = ends.enter_context(_bar(updates * config.epochs, progress, a))
+        devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), size, resume, overwrite, files))
         run = Run(Learner(model, config, a, optimizer), task, Checkpoints(folder, keep), updates, bar, callbacks)
         return _train(ends, run, train, val, augment, save_every, tensorboard)
