@@ -353,7 +353,7 @@ def test_bfloat16_and_back(tmp_path):
 
 
 def test_an_accelerator_of_ones_own_is_used_and_never_reset(tmp_path):
-    "In a process of its own. What `fit` made is forgotten; what `make_accelerator` gave, where another precision is asked."
+    "What `fit` made is forgotten with it; what `make_accelerator` gave, where another precision is asked for."
     code = f"""
 import dataclasses, sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}]

@@ -28,7 +28,7 @@ class ResNetConfig(ModelConfig):
     stem_stride: int = option(1, "its stride; He and others have 2", least=1)
     max_pool: bool = option(False, "halve once more behind the first convolution, as He and others do?")
 
-# %% ../../nbs/59_convolution_library.ipynb #8130c31e
+# %% ../../nbs/59_convolution_library.ipynb #8130c31d
 def monai_network(
     owner: str,     # who needs it, for the message
     name: str,      # of what makes it
@@ -40,7 +40,7 @@ def monai_network(
         raise ImportError(f"{owner}: its network is MONAI's; pip install monai") from e
     return getattr(nets, name)
 
-
+# %% ../../nbs/59_convolution_library.ipynb #8130c31e
 class ResNetClassifier(Model):
     "A 3D ResNet of MONAI behind the interface of HOTClassifier."
     config_class = ResNetConfig

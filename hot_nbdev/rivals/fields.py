@@ -51,6 +51,12 @@ def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, d
     conv = [nn.Conv1d, nn.Conv2d, nn.Conv3d][config.order - 1]
     return conv(channels, out, width, padding=dilation * (width // 2), dilation=dilation, padding_mode=config.padding, **new)
 
+# %% ../../nbs/61_fields.ipynb #6a04ed21
+def _looks(layer, x: Tensor, mask: Tensor | None) -> Tensor:       # (B, n1, …, nk, dim), bool
+    "The map of the token, (B, heads, 1, n)."
+    k = layer.norm_k(split(layer.to_k(x).flatten(1, -2), layer.heads))
+    return softmax_map(layer.norm_q(layer.token).to(k.dtype), k, None if mask is None else mask.flatten(1)[:, None, None])
+
 # %% ../../nbs/61_fields.ipynb #6a04ed22
 class AxialTokenAttention(nn.Module):
     "Axial attention, and beside it one token that reads all positions and is read by all of them."
@@ -66,8 +72,8 @@ class AxialTokenAttention(nn.Module):
     ):
         super().__init__()
         if len(causal):
-            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so it "
-                             "would look ahead; leave causal out, or choose 'axial'")
+            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so it would look "
+                             "ahead; leave causal out, or choose 'axial'")
         new, norm = dict(device=device, dtype=dtype), nn.LayerNorm if qk_norm else nn.Identity
         self.axial = axial(dim, heads, order, qk_norm=qk_norm, **options, **new)
         self.dim, self.heads, self.order, self.causal = dim, heads, order, ()
@@ -75,15 +81,10 @@ class AxialTokenAttention(nn.Module):
         self.norm_q, self.norm_k = (norm(dim // heads, **new) for _ in range(2))
         self.to_k, self.to_v, self.to_out = (nn.Linear(dim, dim, **new) for _ in range(3))
 
-    def looks(self, x: Tensor, mask: Tensor | None) -> Tensor:      # (B, n1, …, nk, dim), bool
-        "The map of the token, (B, heads, 1, n)."
-        k = self.norm_k(split(self.to_k(x).flatten(1, -2), self.heads))
-        return softmax_map(self.norm_q(self.token).to(k.dtype), k, None if mask is None else mask.flatten(1)[:, None, None])
-
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:     # (*batch, n1, …, nk, dim); bool
         shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)
         v = split(self.to_v(x).flatten(1, -2), self.heads)
-        told = self.to_out(merge(self.looks(x, mask).to(v.dtype) @ v)).view(x.shape[0], *[1] * self.order, self.dim)
+        told = self.to_out(merge(_looks(self, x, mask).to(v.dtype) @ v)).view(x.shape[0], *[1] * self.order, self.dim)
         return (self.axial(x, mask) + (told if mask is None else told * mask[..., None])).reshape(shape)
 
     def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
@@ -131,7 +132,7 @@ def _low(n: int, frequencies: int, device=None) -> Tensor:
     at = (f.abs() < frequencies).nonzero()[:, 0]
     return torch.stack([at, f[at] % (2 * frequencies - 1)])
 
-
+# %% ../../nbs/61_fields.ipynb #c5dc14b9
 class SpectralConvolution(nn.Module):
     "A matrix for each low frequency (Li et al. 2021)."
     def __init__(

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -101,11 +100,7 @@ def schedule(
 # %% ../../nbs/60_training_library.ipynb #33266e72
 class Average:
     "Running average of the weights of a model: their mean so far, later an exponential average."
-    def __init__(
-        self,
-        model: nn.Module,
-        decay: float = 0.999,   # β: what stays of the average at an update, in the long run
-    ):
+    def __init__(self, model: nn.Module, decay: float = 0.999):     # β: what stays of it at an update, in the long run
         self.decay = decay
         self.restart(model)
 
@@ -125,7 +120,9 @@ class Average:
         "A model with the average for its weights, inside a `with`."
         def swap():
             for name, p in model.named_parameters():
-                p.data, self.values[name] = self.values[name], p.data
+                mean = self.values[name].clone()
+                self.values[name].copy_(p.data)
+                p.data.copy_(mean)
         swap()
         try:
             yield model
@@ -288,6 +285,7 @@ def _save(run: Run) -> None:
 
 def _save_model(run: Run) -> None:
     "Weights, and the configuration, if it describes them: then `load_model` reads both."
+    from safetensors.torch import save_file
     tensors, folder, bare = devices.model_tensors(run.learner.model), run.checkpoints.folder, run.learner.bare
 
     def write():
@@ -376,6 +374,16 @@ def train_epochs(run: Run, train, val, augment: Callable | None = None, save_eve
         _end_epoch(run, val)
 
 # %% ../../nbs/60_training_library.ipynb #70b1ce94
+def _updates(train, config: TrainConfig) -> int:
+    "Of an epoch."
+    return len(train if isinstance(train, DataLoader) else batches(len(train), config.batch_size, drop_last=config.drop_last))
+
+
+def _room(model: nn.Module, keep: int) -> int:
+    "Bytes that a run may take: weights, their average, and what the optimizer keeps, in each checkpoint."
+    return sum(t.nbytes for t in model.state_dict().values()) * (4 * keep + 6)
+
+
 def _bar(steps: int, progress: bool | None, accelerator):
     "The bar of a run, on a terminal unless something else is said."
     shown = sys.stderr.isatty() if progress is None else progress
@@ -383,7 +391,7 @@ def _bar(steps: int, progress: bool | None, accelerator):
     bar.leave = False       # an error before the first update stands alone
     return bar
 
-
+# %% ../../nbs/60_training_library.ipynb #70b1ce95
 def _train(ends: ExitStack, run: Run, train, val, augment, save_every, tensorboard: bool) -> Result:
     "The whole of a run in a folder that is its own; in the end the model is as it was given, with the best weights."
     a, folder, learner = run.learner.accelerator, run.checkpoints.folder, run.learner
@@ -425,11 +433,9 @@ def fit(
     "Train, validate after each epoch, and leave the best weights in the model and in the folder."
     config, train, val = config or TrainConfig(), as_part(train), as_part(val)
     now = lambda: runs.fingerprint(model, train, val, task, config, optimizer=optimizer, augment=augment, about=about)
-    updates = len(train if isinstance(train, DataLoader) else batches(len(train), config.batch_size, drop_last=config.drop_last))
-    size = sum(t.nbytes for t in model.state_dict().values()) * (4 * keep + 6)      # what it may take on the disk
     with ExitStack() as ends:
         a = devices.make_accelerator(config, own=accelerator, ends=ends)
-        bar = ends.enter_context(_bar(updates * config.epochs, progress, a))
-        devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), size, resume, overwrite, files))
-        run = Run(Learner(model, config, a, optimizer), task, Checkpoints(folder, keep), updates, bar, callbacks)
+        bar = ends.enter_context(_bar(_updates(train, config) * config.epochs, progress, a))
+        devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), _room(model, keep), resume, overwrite, files))
+        run = Run(Learner(model, config, a, optimizer), task, Checkpoints(folder, keep), _updates(train, config), bar, callbacks)
         return _train(ends, run, train, val, augment, save_every, tensorboard)
