@@ -14,7 +14,7 @@ extras = {
     for key in cfg
     if key.endswith("_requirements")
 }
-for part in ("train", "peers"):      # the book trains, and its tests compare with published layers
+for part in ("train", "medmnist", "peers"):      # the book trains, and its tests compare with what others published
     extras["dev"] += extras[part]
 extras["book"] += extras["train"]       # and whoever downloads its notebooks runs it there
 licenses = {"apache2": "Apache-2.0"}
@@ -22,10 +22,11 @@ stages = {"3": "3 - Alpha", "4": "4 - Beta", "5": "5 - Production/Stable"}
 
 
 def carried():
-    "What chapters read besides the modules: (file, its place in the package). `book.py` looks for it there."
-    tables = [*Path("results").glob("[!.]*.csv"), *Path("results/maps").glob("*.npy")]
-    beside = [Path("nbs/book.mplstyle"), Path("nbs/verdicts.csv"), Path("nbs/promises.csv")]
-    return [*((file, Path(file.name)) for file in beside), *((t, t) for t in sorted(tables))]
+    "What chapters and commands read besides the modules; it lies below `_book` as in the repository."
+    beside = [Path("nbs", name) for name in ("book.mplstyle", "verdicts.csv", "promises.csv")]
+    read = [*Path("studies").glob("*/*.*"), *Path("bench/rows").glob("[!.]*.*")]
+    kinds = (".csv", ".npz", ".json", ".md")
+    return [*beside, *sorted(path for path in read if path.suffix in kinds and path.name != "scores.npz")]
 
 
 class BuildWithBook(build_py):
@@ -33,8 +34,8 @@ class BuildWithBook(build_py):
 
     def run(self):
         super().run()
-        for source, place in [] if self.editable_mode else carried():
-            target = Path(self.build_lib, cfg["lib_name"], "_book", place)
+        for source in [] if self.editable_mode else carried():
+            target = Path(self.build_lib, cfg["lib_name"], "_book", source)
             self.mkpath(str(target.parent))
             self.copy_file(str(source), str(target))
 
@@ -53,7 +54,7 @@ setup(
     classifiers=[f"Development Status :: {stages[cfg['status']]}", f"Intended Audience :: {cfg['audience']}",
                  f"Natural Language :: {cfg['language']}", "Programming Language :: Python :: 3 :: Only",
                  "Typing :: Typed"],
-    package_data={cfg["lib_name"]: ["py.typed", "*.json"]},     # the mark for type checkers; the papers' tables
+    package_data={cfg["lib_name"]: ["py.typed"]},     # the mark for type checkers
     cmdclass={"build_py": BuildWithBook},
     packages=find_packages(include=[cfg["lib_name"], cfg["lib_name"] + ".*"]),
     python_requires=">=" + cfg["min_python"],

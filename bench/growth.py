@@ -4,7 +4,7 @@
     python bench/growth.py --dry-run     which cases there are, and which of them are done
     python bench/growth.py --threads 2   once more with another number of threads: rows are kept side by side
 
-A case is one grid, one layer and one kind of pass. Its row is added to results/bench_growth.csv when it is
+A case is one grid, one layer and one kind of pass. Its row is added to bench/rows/bench_growth.csv when it is
 done, and a case that has a row from this processor, number of threads and version of torch is not done again.
 A case ends after `--cap` seconds at the latest: it is timed until half of them are spent, in three calls or
 more, and left out, with a row that says so, where one call is expected to take longer than the cap or to

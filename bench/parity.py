@@ -12,7 +12,7 @@ reported are the median of the ratios and an interval that holds the true median
 processor time, so that other work on the machine does not count. That of the clock stands beside it (clock), since
 two threads may be busy and no faster: it says something on a machine that does nothing else. The peak is that of the
 bytes alive, as torch.profiler lists what is allocated and freed; kernels are operations of PyTorch other than views,
-counted in eager mode only. Rows are added to results/bench_parity.csv. A
+counted in eager mode only. Rows are added to bench/rows/bench_parity.csv. A
 --base of this very commit tells how far ratios of the same code are from 1 on this machine; more --rounds bring them
 nearer.
 """
@@ -224,7 +224,7 @@ def main(argv=None):
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--no-compile", action="store_true", help="eager only")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "bench_parity.csv")
+    parser.add_argument("--out", type=Path, default=HERE / "rows" / "bench_parity.csv")
     args = parser.parse_args(argv)
     theirs, all_cases = other(args.base), list(cases())
     todo = [c for c in all_cases if c[-1] in (args.shapes or [c[-1]]) and c[0] in (args.layers or [c[0]])]

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from hot_nbdev.results import library_commit, processor
 
-RESULTS = Path(__file__).parents[1] / "results"
+RESULTS = Path(__file__).with_name("rows")
 SQUARE = 1024
 
 

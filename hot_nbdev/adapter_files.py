@@ -8,16 +8,13 @@ __all__ = ['adapter_state_dict', 'save_adapters', 'load_adapters']
 # %% ../nbs/16a_adapter_files.ipynb #af-imports
 import json
 from collections.abc import Iterator
-from difflib import get_close_matches
-from math import isfinite
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from .adapters import find_adapters, make_adapter, train_adapters
-from .ndlinear import NdLinear
-from .replacing import FlatNdLinear, is_adapter, linear_layers, put_layer, split_features
+from .replacing import is_adapter, linear_layers, meant, put_layer
 from .storage import atomic_write
 
 # %% ../nbs/16a_adapter_files.ipynb #af-save
@@ -31,10 +28,10 @@ def adapter_state_dict(
 ) -> dict:              # name: tensor
     "The numbers of the adapters, and of what trains with them, by name."
     found, every = find_adapters("adapter_state_dict", model), dict(model.named_parameters(remove_duplicate=False))
-    tensors = {n: t for a, names in found.items() for n, t in _own_tensors(names[0], a)}
+    tensors = dict(pair for a, names in found.items() for pair in _own_tensors(names[0], a))
     return {n: t.detach() for n, t in (tensors | {n: every[n] for a in found for n in a.kept}).items()}
 
-
+# %% ../nbs/16a_adapter_files.ipynb #af-write
 def save_adapters(
     model: nn.Module,           # with adapters, merged or not
     path: str | Path,           # file to write, in safetensors format
@@ -43,9 +40,8 @@ def save_adapters(
     from safetensors.torch import save_file
     found = find_adapters("save_adapters", model)
     tensors = {n: t.clone().contiguous() for n, t in adapter_state_dict(model).items()}
-    head = {"adapters": {names[0]: a.settings for a, names in found.items()},
-            "trainable": list(dict.fromkeys(n for a in found for n in a.kept))}
-    head = {key: json.dumps(value) for key, value in head.items()}
+    head = {"adapters": json.dumps({names[0]: a.settings for a, names in found.items()}),
+            "trainable": json.dumps(list(dict.fromkeys(n for a in found for n in a.kept)))}
     atomic_write(path, lambda part: save_file(tensors, part, head))
 
 # %% ../nbs/16a_adapter_files.ipynb #af-head
@@ -56,102 +52,46 @@ def _read_head(path: str | Path) -> tuple:
         with safe_open(path, "pt") as f:
             said = f.metadata() or {}
             shapes = {n: tuple(f.get_slice(n).get_shape()) for n in f.keys()}       # noqa: SIM118
-    except SafetensorError as e:
-        raise ValueError(f"load_adapters: {path} is no whole safetensors file ({e}); it was cut or damaged: write it "
-                         "again with save_adapters, or copy it again") from None
-    if "adapters" not in said:
-        raise ValueError(f"load_adapters: {path} holds no adapters; save_adapters writes such files")
-    try:
         settings = {layer: dict(s.items()) for layer, s in json.loads(said["adapters"]).items()}
         return settings, dict.fromkeys(json.loads(said.get("trainable", "[]"))), shapes
-    except (ValueError, AttributeError, TypeError, RecursionError) as e:
-        raise ValueError(f"load_adapters: {path}: the settings in it cannot be read ({e}); it is damaged, or was not "
-                         "written by save_adapters") from None
-
-# %% ../nbs/16a_adapter_files.ipynb #af-rules
-def _size(v) -> bool:
-    return type(v) is int and v > 0
-
-
-SIZE, SIZES = ("a whole number from 1 on", _size), ("a list of sizes from 1 on", lambda v: isinstance(v, list) and v and all(map(_size, v)))
-ALPHA = "a finite number", lambda v: type(v) in (int, float) and isfinite(v)
-RULES = {"lora": {"rank": SIZE, "alpha": ALPHA},        # kind: setting: what it has to be, in words and as a test
-         "ndlora": {"in_features": SIZES, "out_features": SIZES, "terms": SIZE, "alpha": ALPHA}}
-
-
-def _check_settings(who: str, options: dict) -> None:
-    "Raise unless an adapter could have written these settings."
-    kind, given = options.get("kind"), options.keys() - {"kind"}
-    if not isinstance(kind, str) or kind not in RULES:
-        raise ValueError(f"{who}: kind is {kind!r}, but must be one of {tuple(RULES)}")
-    if given != RULES[kind].keys():
-        raise ValueError(f"{who}: the settings are {sorted(given)}, but those of {kind!r} are {sorted(RULES[kind])}")
-    for key, (words, holds) in RULES[kind].items():
-        if not holds(options[key]):
-            raise ValueError(f"{who}: {key} is {options[key]!r}, but must be {words}")
+    except (SafetensorError, KeyError, ValueError, AttributeError, TypeError, RecursionError) as e:
+        raise ValueError(f"load_adapters: {path} is no whole file of adapters ({type(e).__name__}: {e}); save_adapters writes "
+                         "such files: if it was cut or damaged, copy it again") from None
 
 # %% ../nbs/16a_adapter_files.ipynb #af-shapes
-def _shapes(linear: nn.Module, kind: str, **settings) -> Iterator[tuple]:       # of pairs: name, shape
-    "The tensors of an adapter that settings ask for, one by one; nothing is made but one term without numbers."
-    if kind == "lora":
-        yield "A", (settings["rank"], linear.in_features)
-        yield "B", (linear.out_features, settings["rank"])
-        return
-    D, H = split_features("NdLoRA: the layer", linear, settings["in_features"], settings["out_features"])
-    if len(D) > 64:
-        raise ValueError(f"NdLoRA: {len(D)} modes came, and no layer has more than 64")
-    term = FlatNdLinear(NdLinear(D, H, bias=False, device="meta"))
-    for t in range(settings["terms"]):
-        yield from ((f"terms.{t}.{name}", tuple(p.shape)) for name, p in term.named_parameters())
-
-
-def _declared(who: str, layer: str, linear: nn.Module, options: dict) -> Iterator[tuple]:
-    "Names in the model and shapes of the tensors of one layer."
-    _check_settings(f"{who}, layer {layer!r}", options)
-    try:
-        yield from ((f"{layer}.{key}".lstrip("."), shape) for key, shape in _shapes(linear, **options))
-    except ValueError as e:
-        raise ValueError(f"{who}, layer {layer!r}: {e}") from None
-
-# %% ../nbs/16a_adapter_files.ipynb #af-compare
-def _target(who: str, here: dict, layer: str) -> nn.Module:
-    "The linear layer, or adapter, of this name."
-    if layer not in here:
-        near = get_close_matches(layer, here, 3, 0.3) or list(here)[:4]
-        raise ValueError(f"{who}: the file has an adapter for {layer!r}, which is no linear layer here; near are "
-                         f"{', '.join(map(repr, near))}")
-    return here[layer]
-
-
-def _check_shapes(who: str, wanted: Iterator[tuple], shapes: dict) -> None:
-    "Raise at the first tensor that is not in the file as it should be, or is in it and should not."
-    seen = set()
-    for name, want in wanted:
-        if shapes.get(name) != want:
-            raise ValueError(f"{who}: {name!r} is {shapes.get(name, 'nothing')} in the file, but must be {want}; the "
-                             "file was written for other layers, or is damaged")
-        seen.add(name)
-    for name in sorted(shapes.keys() - seen):
-        raise ValueError(f"{who}: {name!r} is {shapes[name]} in the file, but must be nothing; the file was written "
-                         "for other layers, or is damaged")
+def _twin(layer: str, linear: nn.Module, options: dict, most: int) -> nn.Module:
+    "The adapter that settings ask for, without numbers; its terms are at most as many as the tensors in the file."
+    terms = options.get("terms")
+    if type(terms) is int and terms > most:
+        raise ValueError(f"terms is {terms}, but the file has {most} tensors")
+    twin = make_adapter(layer, nn.Linear(linear.in_features, linear.out_features, device="meta"), **options)
+    if json.loads(json.dumps(twin.settings)) != options:
+        raise ValueError(f"they are {options}, but must name all of {twin.settings}")
+    return twin
 
 # %% ../nbs/16a_adapter_files.ipynb #af-compare-all
 def _compare(who: str, model: nn.Module, settings: dict, kept: dict, shapes: dict) -> None:
     "Raise unless a file fits the model, and the adapters that it has already."
     found, parameters = linear_layers(model), dict(model.named_parameters(remove_duplicate=False))
     here = {n: module for module, names in found.items() for n in names}
-    targets = {layer: _target(who, here, layer) for layer in settings}
+    wanted = {n: tuple(parameters[n].shape) if n in parameters else "a parameter, which there is not" for n in kept}
+    for layer, options in settings.items():
+        if layer not in here:
+            raise ValueError(f"{who}: the file has an adapter for {layer!r}, which is no linear layer here; near are "
+                             f"{meant(layer, here)}")
+        try:
+            wanted |= {n: tuple(t.shape) for n, t in _own_tensors(layer, _twin(layer, here[layer], options, len(shapes)))}
+        except (ValueError, TypeError, RuntimeError, OverflowError) as e:
+            raise ValueError(f"{who}: the settings of {layer!r} cannot be used ({e})") from None
     for old, names in found.items():
-        if is_adapter(old) and settings.keys().isdisjoint(names):
-            raise ValueError(f"{who}: {names[0]!r} has an adapter, but the file has none for it; "
+        said = next((settings[n] for n in names if n in settings), None)
+        if is_adapter(old) and json.loads(json.dumps(old.settings)) != said:
+            raise ValueError(f"{who}: {names[0]!r} has an adapter with {old.settings}, but the file says {said}; "
                              "remove_adapters(model) first")
-    for layer, old in targets.items():
-        if is_adapter(old) and json.loads(json.dumps(old.settings)) != settings[layer]:
-            raise ValueError(f"{who}: {layer!r} has an adapter with {old.settings}, but the file says "
-                             f"{settings[layer]}; remove_adapters(model) first")
-    wanted = [_declared(who, layer, module, settings[layer]) for layer, module in targets.items()]
-    others = ((n, tuple(parameters[n].shape) if n in parameters else "nothing") for n in kept)
-    _check_shapes(who, (pair for pairs in (*wanted, others) for pair in pairs), shapes)
+    for n in wanted | shapes:
+        if wanted.get(n, "nothing") != shapes.get(n, "nothing"):
+            raise ValueError(f"{who}: {n!r} is {shapes.get(n, 'nothing')} in the file, but must be {wanted.get(n, 'nothing')}; "
+                             "the file was written for other layers, or is damaged")
 
 # %% ../nbs/16a_adapter_files.ipynb #af-load
 @torch.no_grad()
@@ -163,15 +103,16 @@ def load_adapters(
     from safetensors.torch import load_file
     settings, kept, shapes = _read_head(path)
     _compare(f"load_adapters: {path}", model, settings, kept, shapes)
-    tensors, found = load_file(path), {n: (m, names) for m, names in linear_layers(model).items() for n in names}
-    for layer, options in settings.items():
-        linear, names = found[layer]
-        if not is_adapter(linear):
-            model = put_layer(model, names, make_adapter(layer, linear, **options))
-    for adapter, names in find_adapters("load_adapters", model).items():
-        adapter.unmerge()
-        for key, t in _own_tensors(next(n for n in names if n in settings), adapter):
-            t.copy_(tensors[key])
+    tensors = load_file(path)
+    for linear, names in linear_layers(model).items():
+        layer = next((n for n in names if n in settings), None)
+        if layer is not None:
+            adapter = linear if is_adapter(linear) else make_adapter(layer, linear, **settings[layer])
+            model = put_layer(model, names, adapter)
+            adapter.unmerge()
+            for key, t in _own_tensors(layer, adapter):
+                t.copy_(tensors[key])
+    train_adapters(model, kept)
     for key in kept:
         model.get_parameter(key).copy_(tensors[key])
-    return train_adapters(model, kept)
+    return model

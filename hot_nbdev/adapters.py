@@ -8,16 +8,15 @@ __all__ = ['ADAPTERS', 'Mergeable', 'Adapter', 'LoRA', 'NdLoRA', 'make_adapter',
 
 # %% ../nbs/16_adapters.ipynb #2bb94f51
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from math import prod
+from math import isfinite, prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .ndlinear import NdLinear
-from .replacing import FlatNdLinear, is_adapter, linear_layers, put_layer, select_layers, split_features
+from .replacing import FlatNdLinear, is_adapter, linear_layers, meant, put_layer, select_layers, split_features
 
 # %% ../nbs/16_adapters.ipynb #ad-merging
 class Mergeable(nn.Module):
@@ -48,6 +47,10 @@ class Mergeable(nn.Module):
         self.unmerge()                          # else the old sum would stay in use
         super()._load_from_state_dict(*args)
 
+    def extra_repr(self) -> str:
+        shown = self.settings | {"max_rank": self.max_rank, "merged": self.merged}
+        return ", ".join(f"{key}={value!r}" for key, value in shown.items())
+
 # %% ../nbs/16_adapters.ipynb #f0e3b644
 class Adapter(Mergeable):
     "A frozen linear layer with a small trainable update beside it: x ↦ W x + b + scale · ΔW x."
@@ -56,12 +59,14 @@ class Adapter(Mergeable):
     def __init__(
         self,
         base: nn.Linear,    # (…, D) to (…, H); frozen, otherwise untouched
-        scale: float,       # s, of the update
+        alpha: float,       # α, of the scale s = α / n
+        n: int,             # rank or terms of the update
     ):
         super().__init__()
-        if not isinstance(base, nn.Linear):
-            raise ValueError(f"{type(self).__name__}: base must be an nn.Linear, but is a {type(base).__name__}")
-        self.base, self.scale = base.requires_grad_(False), scale
+        if not isinstance(base, nn.Linear) or type(n) is not int or n < 1 or not isfinite(alpha):
+            raise ValueError(f"{type(self).__name__}: base is a {type(base).__name__}, rank or terms {n!r}, alpha {alpha!r}; "
+                             "give an nn.Linear, a whole number from 1 on, and a finite number")
+        self.base, self.scale = base.requires_grad_(False), alpha / n
         self.in_features, self.out_features = base.in_features, base.out_features
         for buffer in ("merged_weight", "merged_bias"):
             self.register_buffer(buffer, None, persistent=False)
@@ -71,17 +76,13 @@ class Adapter(Mergeable):
             y = self.base(x)
             return y + self.scale * self.update(x).to(y.dtype)
         if self.training:
-            raise ValueError(f"{type(self).__name__}: this adapter is merged and would not train; call "
-                             "unmerge(model) to train it, or model.eval() to use it")
+            raise ValueError(f"{type(self).__name__}: this adapter is merged and would not train; call unmerge(model) to train "
+                             "it, or model.eval() to use it")
         return F.linear(x, self.merged_weight, self.merged_bias)
 
     def own_parameters(self) -> list:
         "The parameters of the update, without those of the layer."
         return [p for name, p in self.named_parameters() if not name.startswith("base.")]
-
-    def extra_repr(self) -> str:
-        shown = {**self.settings, "max_rank": self.max_rank, "merged": self.merged}
-        return ", ".join(f"{key}={value!r}" for key, value in shown.items() if key != "kind")
 
 # %% ../nbs/16_adapters.ipynb #6ce03a9f
 class LoRA(Adapter):
@@ -93,9 +94,7 @@ class LoRA(Adapter):
         alpha: float | None = None,  # scale = alpha / r; default: scale 1
     ):
         alpha = rank if alpha is None else alpha
-        if rank < 1:
-            raise ValueError(f"LoRA: rank must be at least 1, but is {rank}")
-        super().__init__(base, alpha / rank)
+        super().__init__(base, alpha, rank)
         new = dict(device=base.weight.device, dtype=base.weight.dtype)
         self.A = nn.Parameter(torch.empty(rank, base.in_features, **new))       # (r, D)
         self.B = nn.Parameter(torch.zeros(base.out_features, rank, **new))      # (H, r)
@@ -121,9 +120,7 @@ class NdLoRA(Adapter):
         terms: int = 1,                             # R, number of Kronecker products
         alpha: float = 1.0,                         # scale = alpha / R
     ):
-        if terms < 1:
-            raise ValueError(f"NdLoRA: terms must be at least 1, but is {terms}")
-        super().__init__(base, alpha / terms)
+        super().__init__(base, alpha, terms)
         D, H = split_features("NdLoRA: the layer", base, in_features, out_features)
         new = dict(bias=False, device=base.weight.device, dtype=base.weight.dtype)
         self.terms = nn.ModuleList(FlatNdLinear(NdLinear(D, H, **new)) for _ in range(terms))
@@ -149,11 +146,13 @@ def make_adapter(
     kind: str,          # a key of ADAPTERS
     **options,          # of the constructor
 ) -> Adapter:
-    "An adapter; what its constructor refuses is said with the layer's name."
+    "An adapter; what is refused is said with the layer's name."
     try:
+        if kind not in tuple(ADAPTERS):
+            raise ValueError(f"kind is {kind!r}; choose one of {tuple(ADAPTERS)}")
         return ADAPTERS[kind](linear, **options)
     except (ValueError, TypeError) as e:
-        raise ValueError(f"layer {layer!r}: {e}") from e
+        raise ValueError(f"layer {layer!r}: {e}") from None
 
 # %% ../nbs/16_adapters.ipynb #ad-find
 def find_adapters(
@@ -166,15 +165,16 @@ def find_adapters(
         raise ValueError(f"{op}: the model, a {type(model).__name__}, has no adapters; add_adapters makes them")
     return found
 
-
+# %% ../nbs/16_adapters.ipynb #ad-train
 def train_adapters(
     model: nn.Module,
     kept: Sequence[str] = (),   # names of other parameters that train with them
 ) -> nn.Module:                 # the same model
     "Let the adapters train, and the parameters `kept`, and nothing else."
+    found = find_adapters("train_adapters", model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     model.requires_grad_(False)
-    for adapter in find_adapters("train_adapters", model):
+    for adapter in found:
         adapter.kept = tuple(kept)
         for p in adapter.own_parameters():
             p.requires_grad_(True)
@@ -184,29 +184,17 @@ def train_adapters(
 
 # %% ../nbs/16_adapters.ipynb #ad-choose
 #| code-fold: true
-#| code-summary: "Source: which parameters train in full, and which layers get an adapter"
-def _trainable(model: nn.Module, trainable) -> list:
+#| code-summary: "Source of _trainable: which parameters train in full"
+def _trainable(model: nn.Module, trainable: str | Sequence[str]) -> list:
     "Names of the parameters that are meant, in modules or alone."
-    names = [n for n, _ in model.named_parameters(remove_duplicate=False)]
-    found = []
+    names, found = [n for n, _ in model.named_parameters(remove_duplicate=False)], []
     for pattern in [trainable] if isinstance(trainable, str) else trainable:
         hits = [n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")]
         if not hits:
-            near = get_close_matches(pattern, names, 3, 0.3) or names[:3]
-            raise ValueError(f"add_adapters: trainable names {pattern!r}, and no module or parameter is called so; "
-                             f"near are {', '.join(map(repr, near))}")
+            raise ValueError(f"add_adapters: trainable names {pattern!r}, and no module or parameter is called so; near are "
+                             f"{meant(pattern, names)}")
         found += hits
     return found
-
-
-def _to_adapt(model: nn.Module, select, kept: Sequence[str]) -> dict:       # layer: all its names
-    "The layers that get an adapter."
-    open_ = lambda layer, names: any(f"{n}.{key}".lstrip(".") in kept for n in names for key, _ in layer.named_parameters())
-    chosen = {layer: names for layer, names in select_layers("add_adapters", model, select).items() if not open_(layer, names)}
-    if not chosen:
-        raise ValueError("add_adapters: all layers that select names are trainable in full, so none gets an "
-                         "adapter; leave them out of trainable, or select others")
-    return chosen
 
 # %% ../nbs/16_adapters.ipynb #0bf3ee61
 def add_adapters(
@@ -218,10 +206,13 @@ def add_adapters(
     **options,                  # go to the constructor, which refuses those it does not know
 ) -> nn.Module:                 # the model; it trains the adapters, and what `trainable` names
     "Wrap linear layers of a model in adapters, and freeze all the rest."
-    if kind not in ADAPTERS:
-        raise ValueError(f"add_adapters: kind is {kind!r}; choose one of {tuple(ADAPTERS)}")
     kept = _trainable(model, trainable)
-    chosen = _to_adapt(model, select, kept)
+    own = lambda linear, names: {f"{n}.{key}".lstrip(".") for n in names for key, _ in linear.named_parameters()}
+    chosen = {linear: names for linear, names in select_layers("add_adapters", model, select).items()
+              if own(linear, names).isdisjoint(kept)}
+    if not chosen:
+        raise ValueError("add_adapters: all layers that select names are trainable in full, so none gets an adapter; leave "
+                         "them out of trainable, or select others")
     for linear, names in chosen.items():            # a trial without numbers
         make_adapter(names[0], nn.Linear(linear.in_features, linear.out_features, device="meta"), kind, **options)
     for linear, names in chosen.items():
@@ -242,7 +233,7 @@ def unmerge(model: nn.Module) -> nn.Module:         # the same model
         adapter.unmerge()
     return model
 
-
+# %% ../nbs/16_adapters.ipynb #ad-remove
 def remove_adapters(model: nn.Module) -> nn.Module: # the model, still frozen, with plain linear layers
     "Plain layers again: with the update in their weights where adapters were merged, as before where not."
     for adapter, names in find_adapters("remove_adapters", model).items():

@@ -10,23 +10,25 @@ __all__ = ['as_flags', 'say', 'check_packages', 'hot_forecast', 'hot_classify', 
 import argparse
 import importlib.util
 import json
+import math
 import os
 import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 
+from .book.plot import draw_run, save_picture
 from .config import add_options, check_names, parse_pairs, read_settings
+from .data.predict import predict
+from .data.series import SERIES
+from .data.volumes import VOLUMES
 from .jobs import JOBS, Job, Run, job_class, run_job
-from .plot import draw_run, save_picture
-from .predict import predict
 from .results import Table, read_rows
-from .series import SERIES
-from .tables import SCRIPTS, is_done, planned, read_tables, results_of
-from .volumes import VOLUMES
+from .tables import is_done, made_by, planned, read_tables, results_of, scripts
 
 # %% ../nbs/68_commands.ipynb #b4c10a01
 def as_flags(
@@ -82,7 +84,8 @@ def check_packages(
 
 def _packages(job: Job) -> list:
     "What a job imports."
-    more = {"classify": ["sklearn"] if Path(job.data).suffix == ".npz" else ["sklearn", "medmnist"], "segment": ["sklearn"]}
+    official = [] if Path(job.data).suffix == ".npz" else ["medmnist"]
+    more = {"forecast": ["pandas"], "classify": ["sklearn", *official], "segment": ["sklearn"]}
     return ["accelerate", *more.get(job.kind, []), *(["monai"] if job.model == "resnet" else [])]
 
 # %% ../nbs/68_commands.ipynb #f895cbf2
@@ -163,23 +166,26 @@ def hot_forecast(argv: Sequence[str] | None = None) -> None:
   hot_forecast --data weather --horizon 720 --score 96 192 336 720 --attention hot2 --combine sum --readout mean
   hot_forecast --data my_series.csv --lookback 48 --horizon 12 --patch 4 --dim 64
   hot_forecast --data with_gaps.csv --masked
+  hot_forecast --data sales.csv --time month --lookback 24 --horizon 12 --patch 4
   hot_forecast --config settings.json --seed 1
   hot_forecast --data ETTh1 --model linear --rate 1e-3 --model-option series=7
   accelerate launch --multi_gpu --num_processes 4 $(which hot_forecast) --data traffic --unchecked
 
-data: {', '.join(SERIES)}, or a CSV file""", argv)
+data: {', '.join(SERIES)}, or a table: columns apart by comma, semicolon or tab, the first that can be read as times being these""", argv)
 
 
 def hot_classify(argv: Sequence[str] | None = None) -> None:
-    "Train a classifier of volumes and add a row to results/classify.csv."
+    "Train a classifier of pictures or volumes and add a row to results/classify.csv."
     _command("classify", hot_classify.__doc__, f"""  hot_classify --data vesselmnist3d --epochs 100
   hot_classify --data organ --attention hot1 --kernel smreg --stem conv --seed 2
   hot_classify --data vessel --model resnet --model-option width=0.25 stem_stride=2 max_pool=true
   hot_classify --data adrenal --precision bf16 --average 0.999 --class-weights balanced --flips
   hot_classify --data own.npz --patch 2
+  hot_classify --data bloodmnist --epochs 20
+  hot_classify --data photos.npz --channels last
 
-data: {', '.join(VOLUMES)} (with or without mnist3d), or an .npz with train_images, train_labels and so on for val and test,
-and train_masks where voxels are missing""", argv)
+data: {', '.join(VOLUMES)} (with or without mnist3d), a set of pictures of MedMNIST such as pathmnist, or an .npz with
+train_images, train_labels and so on for val and test, and train_masks where places are missing""", argv)
 
 
 def hot_segment(argv: Sequence[str] | None = None) -> None:
@@ -206,9 +212,11 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
   hot_predict runs/classify-vesselmnist3d-product-seed0-1a2b3c4d vesselmnist3d.npz --key test_images --to vessel.csv
   hot_predict runs/segment-indian_pines-product-seed0-1a2b3c4d scene.npy""")
     parser.add_argument("run", type=Path, help="folder of a run")
-    parser.add_argument("file", type=Path, help="a series .csv, volumes .npy or .npz, a scene .npy")
+    parser.add_argument("file", type=Path, help="a series .csv, pictures or volumes .npy or .npz, a scene or frames .npy")
     parser.add_argument("--to", type=Path, help="file to write; default: in the current folder, named after the file")
     parser.add_argument("--key", help="name of the array in an .npz")
+    parser.add_argument("--time", help="column of the times of a series; default: as in training")
+    parser.add_argument("--step", help="what lies between the rows of a series, such as 1h, B or MS; default: as in training")
     parser.add_argument("--mend", action="store_true", help="fill missing values of a series, drop lines that come twice")
     parser.add_argument("--sort", action="store_true", help="put the lines of a series in the order of time")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
@@ -255,26 +263,40 @@ def _listed(tables: dict) -> Table:
 
 
 def _made(file: str, tables: dict) -> str:
-    "How a file below results/ is made again."
-    if file not in SCRIPTS:
+    "How a file of a study is made again."
+    if file not in (known := scripts()):
         own = _listed({name: t for name, t in tables.items() if results_of(t) == file})
         return f"{file} is made by hot_reproduce with these tables; a row of a search, with the seed and settings that it names (--seeds, --set):\n{own!r}"
-    command, adds = SCRIPTS[file]
+    command, adds = known[file]
     if not command:
         return f"{file} is copied from the papers by hand"
-    where = " in the source repository; the package does not carry the script" if command.startswith("python") else ""
-    return f"{file} is made by {command}{where}" + (". It makes the lines that the file lacks: take out those that you want again" if adds else "")
+    more = ". It makes the lines that the file lacks: take out those that you want again" if adds else ""
+    return f"{file} is made by {command} in the source repository; the package does not carry the script{more}"
+
+
+def _again(job: Job, stored: list) -> str:
+    "Make the run of a row once more; its numbers beside those of the row."
+    lines = []
+    with TemporaryDirectory() as folder:
+        made = run_job(job.replace(out=f"{folder}/run", results=folder), say).rows
+    for new in made:
+        old = next(r for r in stored if made_by(job, r) and r.get("horizon") in (None, str(new.get("horizon"))))
+        numbers = [key for key, value in new.items() if key.startswith(("val_", "test_")) and isinstance(value, float)]
+        same = "the same to six digits" if all(math.isclose(new[key], float(old[key]), rel_tol=1e-6) for key in numbers) else "not the same"
+        lines.append(f"{same}: " + ", ".join(f"{key} {new[key]:.6g} (was {float(old[key]):.6g})" for key in numbers))
+    return "\n".join(lines)
 
 
 def _reproduce(name: str, table, given: argparse.Namespace) -> None:
     "Run what is missing of a table."
     jobs, lost = _jobs(name, table, given), []
     for title, job in jobs:
-        done = is_done(job, read_rows(Path(job.results) / f"{job.kind}.csv"))
+        stored = read_rows(Path(job.results) / f"{job.kind}.csv")
+        done = is_done(job, stored)
         print(f"{name}: {title}: {'done' if done else 'to do' if given.dry_run else 'runs'}", flush=True)
-        if not done and not given.dry_run:
+        if not given.dry_run and (given.again or not done):
             try:
-                _train(job)
+                print(_again(job, stored), flush=True) if done else _train(job)
             except FileNotFoundError as e:
                 lost.append(title)
                 say(f"{name}: {title}: {e}")
@@ -283,25 +305,27 @@ def _reproduce(name: str, table, given: argparse.Namespace) -> None:
 
 # %% ../nbs/68_commands.ipynb #b4c10a09
 def hot_reproduce(argv: Sequence[str] | None = None) -> None:
-    "Run what a table of the papers, or of a chapter, shows. Runs whose rows are in results/ are skipped, stopped ones go on."
+    "Run what a table of a study shows. Runs whose rows are there are skipped, stopped ones go on."
     tables = read_tables()
-    files = dict.fromkeys([*map(results_of, tables.values()), *SCRIPTS])
-    parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables, and the scripts behind other files of results/
+    files = dict.fromkeys([*map(results_of, tables.values()), *scripts()])
+    parser = _parser("hot_reproduce", hot_reproduce.__doc__, """  hot_reproduce                                      the tables, and the scripts behind other files
   hot_reproduce kin.csv                              what makes this file
   hot_reproduce hot2-table2 --dry-run                the runs behind one, and which of them are done
+  hot_reproduce ablations --row "pool sum" --seeds 0 --again
   hot_reproduce hot2-table2 --row "HOT (product)" --data Vessel --seeds 0 1 2 3 4
   hot_reproduce hot2-table1 --data Weather --set horizon=96 --set epochs=10""")
-    parser.add_argument("table", nargs="?", choices=(*tables, *files), metavar="table", help="a table, or a file below results/; default: list them")
+    parser.add_argument("table", nargs="?", choices=(*tables, *files), metavar="table", help="a table, or a file of a study; default: list them")
     parser.add_argument("--row", nargs="+", help="only these rows")
     parser.add_argument("--data", nargs="+", help="only these data")
     parser.add_argument("--seeds", nargs="+", type=int, help="default: those of the table")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another setting of the command; with out, "
                         "each run gets a folder inside")
+    parser.add_argument("--again", action="store_true", help="also runs whose rows are there, and compare their numbers with the rows")
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
     given = parser.parse_args(argv)
     if given.table is None:
-        scripts = Table([{"file": file, "made by": made.command} for file, made in SCRIPTS.items() if made.command])
-        return print(_listed(tables), scripts, sep="\n\n")
+        made = Table([{"file": file, "made by": script.command} for file, script in scripts().items() if script.command])
+        return print(_listed(tables), made, sep="\n\n")
     if given.table in files:
         return print(_made(given.table, tables))
     if (command := tables[given.table].command) not in JOBS:

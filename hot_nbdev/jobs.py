@@ -17,22 +17,22 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from .config import Config, check_names, option, parse_pairs
-from .data import forecast_data, scene_data, volume_data
-from .files import file_md5
+from .data.files import file_md5
+from .data.predict import Inputs
+from .data.scenes import SCENES
+from .data.series import SERIES
+from .data.splits import forecast_data, scene_data, volume_data
+from .data.volumes import augment_volumes, random_flips
 from .model_config import ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
 from .names import found
 from .paired import add_rows, scores_name
-from .predict import Inputs
 from .results import check_results, row
-from .scenes import SCENES
-from .series import SERIES
 from .train.devices import make_accelerator
 from .train.loop import TrainConfig, evaluate, fit
 from .train.parts import redrawn, sampled
 from .train.runs import content
 from .train.tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
-from .volumes import augment_volumes, random_flips
 
 # %% ../nbs/65_jobs.ipynb #9d301a07
 PAPERS = {      # what they searched over, for --help
@@ -211,6 +211,8 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
     mend: bool = option(False, "fill sentinels and missing values of the series, drop lines that come twice")
     masked: bool = option(False, "hide missing values from the model by a mask, and leave them out of the loss")
     sort: bool = option(False, "put the lines of the file in the order of time")
+    time: str | None = option(None, "column of the times; default: the first that can be read as such")
+    step: str | None = option(None, "what lies between rows, such as 1h, B or MS; needed where the file has no times")
 
     kind, config_class, rivals = "forecast", ForecasterConfig, ("linear", "dlinear")
 
@@ -236,7 +238,7 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
     def parts(self, horizon: int | None = None):
         "Data in three parts; with another horizon for scoring."
         return forecast_data(self.data, self.lookback, horizon or self.horizon, mend=self.mend, masked=self.masked, sort=self.sort,
-                             unchecked=self.unchecked, **self.source())
+                             time=self.time, step=self.step, unchecked=self.unchecked, **self.source())
 
     def task(self, parts) -> Task:
         return Forecasting()
@@ -258,9 +260,11 @@ def flip_scenes(x, y):
 @dataclass(frozen=True)
 class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1, patch=(4,)), Training, Places):
     "What hot_classify is told."
-    size: int = option(28, "voxels a side of an official set", choices=(28, 64))
+    size: int = option(28, "places a side of an official set; 128 and 224: of pictures", choices=(28, 64, 128, 224))
+    channels: str | None = option(None, "where the items of an .npz have their channels, if its shapes do not tell",
+                                  choices=("last", "first", "none"))
     flips: bool = option(False, "random flips in training")
-    shifts: int = option(0, "random shifts in training, by at most so many voxels along each mode", least=0)
+    shifts: int = option(0, "random shifts in training, by at most so many voxels along each mode", least=0, most=1 << 10)
     class_weights: str = option("none", "of the classes in the loss", choices=("none", "balanced"))
 
     kind, config_class, rivals = "classify", ClassifierConfig, ("resnet",)
@@ -276,7 +280,15 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
 
     def parts(self):
         "Data in three parts."
-        return volume_data(self.data, self.size, **self.source())
+        found = volume_data(self.data, self.size, channels=self.channels, **self.source())
+        for part, counts in found.about["class_counts"].items():
+            lost = [name for name, n in zip(found.about["classes"], counts.tolist()) if not n]
+            if lost:
+                raise ValueError(f"hot_classify: the {part} part of {self.data} has no item of the class {', '.join(lost)}, so its AUC "
+                                 "is undefined; give each part all classes")
+        if self.model == "resnet" and len(found.about["input"]["sizes"]) != 3:
+            raise ValueError(f"hot_classify: the ResNet is for volumes, but {self.data} holds pictures; leave out --model")
+        return found
 
     def task(self, parts) -> Task:
         return Classification(len(parts.about["classes"]), _class_weights(self, parts))

@@ -25,14 +25,19 @@ def over(weights: Tensor, total: Tensor) -> Tensor:
 
 # %% ../nbs/09_kernels.ipynb #fd91f123
 def kernel_map(
-    q: Tensor,                   # features of the queries, (…, N, M), not negative
-    k: Tensor,                   # features of the keys, (…, N', M), not negative
-    seen: Tensor | None = None,  # bool, broadcasts to (…, N, N')
-) -> Tensor:                     # (…, N, N')
+    q: Tensor,                       # features of the queries, (…, N, M), not negative
+    k: Tensor,                       # features of the keys, (…, N', M), not negative
+    seen: Tensor | None = None,      # bool, broadcasts to (…, N, N')
+    change: Callable | None = None,  # of the logarithms of weights: something is added
+) -> Tensor:                         # (…, N, N')
     "Row-stochastic map with rows proportional to q kᵀ (HOT v1 eq. 10); a row without any weight is zero."
     with full_precision(q):
-        w = q @ k.mT if seen is None else (q @ k.mT).masked_fill(~seen, 0.0)
-        return over(w, w.sum(-1, keepdim=True))
+        w = q @ k.mT
+    if change is not None:
+        bias = change(torch.zeros_like(w))
+        w = w * (bias - bias.amax(-1, keepdim=True)).exp()
+    w = w if seen is None else w.masked_fill(~seen, 0.0)
+    return over(w, w.sum(-1, keepdim=True))
 
 # %% ../nbs/09_kernels.ipynb #1d317a3d
 def linear_attention(
@@ -54,9 +59,6 @@ def log_features(
     omega: Tensor,  # (M, d) directions
 ) -> Tensor:        # (…, N, M), at least float32
     "Logarithms of positive random features: ωᵀx - ‖x‖²/2 - log(M)/2."
-    if x.shape[-1] != omega.shape[-1]:
-        raise ValueError(f"log_features: queries and keys have width {x.shape[-1]}, but the directions have width {omega.shape[-1]}; "
-                         "draw them for the width of a head, dim / heads")
     x = wide(x)
     with full_precision(x):
         return x @ omega.to(x.dtype).T - x.square().sum(-1, keepdim=True) / 2 - log(len(omega)) / 2
@@ -70,19 +72,11 @@ def draw_directions(
     seed: int = 0,             # of the draw
 ) -> Tensor:                   # (features, dim), float64, on the CPU
     "Random directions for positive features."
-    blocks, cpu = -(-features // dim), dict(dtype=torch.float64, device="cpu")
-    generator = torch.Generator("cpu").manual_seed(seed)
-    normal = torch.randn(2, blocks, dim, dim, generator=generator, **cpu)
-    unit, length = _unit_rows(normal[0], orthogonal), normal[1].norm(dim=-1, keepdim=True)
-    return (unit * (dim ** 0.5 if regularized else length)).flatten(0, 1)[:features].clone()
-
-# %% ../nbs/09_kernels.ipynb #15bca035
-def _unit_rows(G: Tensor, orthogonal: bool) -> Tensor:      # (blocks, d, d), standard normal
-    "Rows of length one, each uniformly distributed on the sphere."
-    if not orthogonal:
-        return G / G.norm(dim=-1, keepdim=True)
+    generator, cpu = torch.Generator("cpu").manual_seed(seed), dict(dtype=torch.float64, device="cpu")
+    G, normal = torch.randn(2, -(-features // dim), dim, dim, generator=generator, **cpu)
     Q, R = torch.linalg.qr(G)       # with signs that make diag(R) positive, Q is uniform (Haar)
-    return Q * R.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]
+    unit = Q * R.diagonal(dim1=-2, dim2=-1).sign()[:, None, :] if orthogonal else G / G.norm(dim=-1, keepdim=True)
+    return (unit * (dim ** 0.5 if regularized else normal.norm(dim=-1, keepdim=True))).flatten(0, 1)[:features].clone()
 
 # %% ../nbs/09_kernels.ipynb #260657f5
 class PositiveRandomFeatures(nn.Module):
@@ -91,8 +85,6 @@ class PositiveRandomFeatures(nn.Module):
         self,
         head_dim: int,              # width d of queries and keys
         features: int,              # number M of features
-        *,
-        orthogonal: bool = True,    # orthogonal directions within blocks of `head_dim`?
         regularized: bool = False,  # directions of length √d: the kernel SMReg of HOT v1
         seed: int = 0,              # of the directions; give each layer its own
         device=None, dtype=None,    # of the buffer
@@ -100,13 +92,12 @@ class PositiveRandomFeatures(nn.Module):
         super().__init__()
         if head_dim < 1 or features < 1:
             raise ValueError(f"PositiveRandomFeatures: head_dim={head_dim} and features={features} must both be at least 1")
-        self.settings = dict(orthogonal=orthogonal, regularized=regularized, seed=seed)
+        self.regularized, self.seed = regularized, seed
         self.register_buffer("omega", torch.empty(features, head_dim, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        "The directions of the seed."
-        self.omega.copy_(draw_directions(*self.omega.shape, **self.settings))
+        self.omega.copy_(draw_directions(*self.omega.shape, regularized=self.regularized, seed=self.seed))
 
     def logarithms(self, t: Tensor) -> Tensor:      # (…, N, d) to (…, N, M)
         return log_features(t, self.omega)
@@ -116,7 +107,7 @@ class PositiveRandomFeatures(nn.Module):
 
     def extra_repr(self) -> str:
         M, d = self.omega.shape
-        return f"head_dim={d}, features={M}, " + ", ".join(f"{k}={v}" for k, v in self.settings.items())
+        return f"head_dim={d}, features={M}, regularized={self.regularized}, seed={self.seed}"
 
 # %% ../nbs/09_kernels.ipynb #e48bb7cd
 def thin_map(
@@ -160,17 +151,17 @@ def running_sums(
         step *= 2
     return s, top
 
-# %% ../nbs/09_kernels.ipynb #6976aa4b
+# %% ../nbs/09_kernels.ipynb #c25aabc9
 EMPTY = torch.finfo(torch.float32).min / 4     # logarithm of the scale of nothing: finite, so that no nan arises
 
-# %% ../nbs/09_kernels.ipynb #c25aabc9
+
 def scaled_sums(b: Tensor, v: Tensor) -> tuple:
     "Sums over the keys of log-features b times (v, 1), (…, M, f + 1), and the logarithms of their scales, (…, M, 1)."
     top = b.detach().amax(-2, keepdim=True).clamp(min=EMPTY)
     more = torch.cat([v.to(b.dtype), v.new_ones(1, dtype=b.dtype).expand(*v.shape[:-1], 1)], -1)
     return (b - top).exp().mT @ more, top.mT
 
-# %% ../nbs/09_kernels.ipynb #a6fa86c2
+
 def scaled_means(a: Tensor, s: Tensor, top: Tensor) -> Tensor:
     "What queries with log-features a read from scaled sums; every normalizer is at least one, or zero."
     a = a + top.mT
@@ -196,7 +187,7 @@ def elu_features(t: Tensor) -> Tensor:      # (…, d), both
     "elu(x) + 1 of each entry."
     return F.elu(t) + 1
 
-# %% ../nbs/09_kernels.ipynb #696dd55f
+
 def relu_features(t: Tensor) -> Tensor:     # (…, d), both
     "max(x, 0) + 0.001 of each entry, so that no normalizer is zero."
     return t.relu() + 1e-3
@@ -226,21 +217,15 @@ def features_of(
 # %% ../nbs/09_kernels.ipynb #b58dde45
 def row_by_row(
     phi: Callable,                   # as for `features_of`, and so are q and k
-    q: Tensor,
-    k: Tensor,
+    q: Tensor, k: Tensor,
     seen: Tensor | None,             # bool, broadcasts to (…, N, N')
     change: Callable | None = None,  # of the logarithms of weights: something is added
 ) -> Tensor:                         # (…, N, N')
     "The map, each row with a scale of its own: no key that a query may not see has a part in it."
-    if hasattr(phi, "logarithms"):
-        scores = torch.logsumexp(phi.logarithms(q).unsqueeze(-2) + phi.logarithms(k).unsqueeze(-3), -1)
-        return softmax_seen(scores if change is None else change(scores), seen)
-    w = phi(q) @ phi(k).mT
-    if change is not None:
-        bias = change(torch.zeros_like(w))
-        w = w * (bias - bias.amax(-1, keepdim=True)).exp()
-    w = w if seen is None else w.masked_fill(~seen, 0.0)
-    return over(w, w.sum(-1, keepdim=True))
+    if not hasattr(phi, "logarithms"):
+        return kernel_map(phi(q), phi(k), seen, change)
+    scores = torch.logsumexp(phi.logarithms(q).unsqueeze(-2) + phi.logarithms(k).unsqueeze(-3), -1)
+    return softmax_seen(scores if change is None else change(scores), seen)
 
 # %% ../nbs/09_kernels.ipynb #ded34d49
 class KernelMap(nn.Module):
@@ -279,7 +264,7 @@ def to_past(
     c = len(causal)
     return t.unflatten(2, sizes).movedim([2 + m for m in causal], list(range(2, 2 + c))).unsqueeze(-2).flatten(2 + c, -2)
 
-# %% ../nbs/09_kernels.ipynb #cce57759
+
 def from_past(y: Tensor, sizes: Sequence[int], causal: Sequence[int]) -> Tensor:
     "The inverse of `to_past`."
     free = [n for m, n in enumerate(sizes) if m not in causal]
@@ -287,19 +272,19 @@ def from_past(y: Tensor, sizes: Sequence[int], causal: Sequence[int]) -> Tensor:
 
 # %% ../nbs/09_kernels.ipynb #359e3e52
 def attend_past(
-    phi: Callable,   # as for `features_of`
-    q: Tensor,       # queries, (B, heads, n, d), divided by d^(1/4)
-    k: Tensor,       # keys, (B, heads, n', d), likewise
-    v: Tensor,       # values, (B, heads, n', f)
-    seen: Seen,      # with causal modes
-) -> Tensor:         # (B, heads, n, f)
+    phi: Callable,       # as for `features_of`
+    q: Tensor,           # queries, (B, heads, n, d), divided by d^(1/4)
+    k: Tensor,           # keys, (B, heads, n', d), likewise
+    v: Tensor,           # values, (B, heads, n', f)
+    seen: Seen,          # with causal modes
+) -> Tensor:             # (B, heads, n, f)
     "Kernelized attention of a grid to what is not later."
-    c, q = len(seen.causal), to_past(q, seen.queries, seen.causal)
-    k, v = (to_past(t, seen.sizes, seen.causal) for t in (k, v))
-    keys = None if seen.keys is None else to_past(seen.keys[:, None, :, None], seen.sizes, seen.causal)
+    causal, queries = seen.causal, seen.queries or seen.sizes
+    q, (k, v) = to_past(q, queries, causal), (to_past(t, seen.sizes, causal) for t in (k, v))
+    keys = None if seen.keys is None else to_past(seen.keys.flatten(1)[:, None, :, None], seen.sizes, causal)
     if hasattr(phi, "logarithms"):
         b = hidden(phi.logarithms(hidden(k, keys)), keys, -inf)
-        y = log_linear_attention(phi.logarithms(q), b, v, c)
+        y = log_linear_attention(phi.logarithms(q), b, v, len(causal))
     else:
-        y = linear_attention(*features_of(phi, q, k, keys), v, c)
-    return from_past(y, seen.queries, seen.causal)
+        y = linear_attention(*features_of(phi, q, k, keys), v, len(causal))
+    return from_past(y, queries, causal)

@@ -18,16 +18,11 @@ from .tensor import contraction_sequence, mode_dot
 #| code-summary: "Source of _check_factors: what is no matrix is refused"
 def _check_factors(name: str, mats: Sequence[Tensor], square: bool = False) -> None:
     "Raise in the name of an operation unless there is a factor and each one is a matrix, or a batch of them."
-    if len(mats) == 0:
-        raise ValueError(f"{name}: at least one factor is needed, but none came")
-    for i, A in enumerate(mats):
-        what = tuple(A.shape) if isinstance(A, Tensor) else type(A).__name__
-        if not isinstance(A, Tensor) or A.ndim < 2:
-            raise ValueError(f"{name}: factor {i} is {what}, but a matrix (*batch, m, n) is needed; a vector v becomes "
-                             "a column by v[:, None], and kron and kron_sum take their factors as *mats")
-        if square and A.shape[-1] != A.shape[-2]:
-            raise ValueError(f"{name}: factor {i} is {what}, but a square matrix is needed; only the product takes "
-                             "rectangular factors")
+    fits = [isinstance(A, Tensor) and A.ndim > 1 and (not square or A.shape[-1] == A.shape[-2]) for A in mats]
+    if not fits or not all(fits):
+        came = [tuple(A.shape) if isinstance(A, Tensor) else type(A).__name__ for A in mats]
+        raise ValueError(f"{name}: needs {'square ' * square}matrices (*batch, m, n), at least one, but got {came}; kron and kron_sum "
+                         "take them one by one, and a vector v is the column v[:, None]")
 
 # %% ../nbs/02_kronecker.ipynb #6b23ff11
 def kron(
@@ -46,22 +41,13 @@ def kron(
 def _fit(name: str, mats: Sequence[Tensor], x: Tensor, square: bool = False) -> tuple:
     "Factors and `x` with the batch of all, as views, and how many axes it has; or an error that says what would fit."
     _check_factors(name, mats, square)
-    k = len(mats)
-    if x.ndim < k + 1:
-        raise ValueError(f"{name}: {k} factors need x of shape (*batch, n_1, …, n_{k}, d), but x has "
-                         f"shape {tuple(x.shape)}; a tensor without features becomes one by x[..., None]")
-    for i, (A, n) in enumerate(zip(mats, x.shape[-k - 1:-1])):
-        if A.shape[-1] != n:
-            hint = "; its transpose fits: A.mT" if A.shape[-2] == n else ""
-            raise ValueError(f"{name}: mode {i} of x has size {n}, but factor {i} is {tuple(A.shape)} "
-                             f"and needs size {A.shape[-1]} there{hint}")
-    try:
-        batch = torch.broadcast_shapes(x.shape[:-k - 1], *(A.shape[:-2] for A in mats))
-    except RuntimeError:
-        raise ValueError(f"{name}: batch {tuple(x.shape[:-k - 1])} of x does not broadcast with the "
-                         f"batches {[tuple(A.shape[:-2]) for A in mats]} of the factors") from None
+    start, sizes = -len(mats) - 1, tuple(A.shape[-1] for A in mats)
+    if x.shape[start:-1] != sizes:
+        raise ValueError(f"{name}: factors {[tuple(A.shape) for A in mats]} need x of shape (*batch, {', '.join(map(str, sizes))}, d), "
+                         f"but x is {tuple(x.shape)}; A.mT is a factor's transpose, and x[..., None] has one feature")
+    batch = torch.broadcast_shapes(x.shape[:start], *(A.shape[:-2] for A in mats))
     mats = [A if A.ndim == 2 else A.expand(*batch, *A.shape[-2:]) for A in mats]
-    return mats, x.expand(*batch, *x.shape[-k - 1:]), len(batch)
+    return mats, x.expand(*batch, *x.shape[start:]), len(batch)
 
 # %% ../nbs/02_kronecker.ipynb #2f03d9ee
 def kron_apply(

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .config import option
+from .data.moved import KINDS, motion_data
+from .data.scenes import SCENES
 from .jobs import DECIDED, Job, Places, Training, fields_of
 from .model_config import SegmenterConfig
-from .moved import KINDS, motion_data
-from .scenes import SCENES
 from .train.tasks import Fields, Task
 
 # %% ../nbs/66_motion_job.ipynb #f03ca235

@@ -21,16 +21,29 @@ from .universality import kron_cp
 
 # %% ../nbs/13_ndlinear.ipynb #nd-check
 #| code-fold: true
-#| code-summary: "Source of _sequence, which checks an order of modes"
+#| code-summary: "Source of _sequence, _features and _bias, which check what the layer is made of"
 def _sequence(name: str, sequence: Sequence[int] | None, modes: int) -> tuple:
     "The sequence in which the modes act, or an error."
-    found = tuple(sequence) if isinstance(sequence, Iterable) else sequence
-    if sequence is None:
-        return tuple(range(modes))
-    if not isinstance(found, tuple) or sorted(found) != list(range(modes)):
-        raise ValueError(f"{name}: sequence is {found}, but must name each of the {modes} modes once, counted "
-                         f"from 0, as in {tuple(range(modes))}")
+    found = tuple(range(modes) if sequence is None else sequence if isinstance(sequence, Iterable) else [sequence])
+    if sorted(found) != list(range(modes)):
+        raise ValueError(f"{name}: sequence is {sequence}, but must name each of the {modes} modes once, counted from 0")
     return found
+
+
+def _features(name: str, in_features: Sequence[int], out_features: Sequence[int]) -> tuple:
+    "Both as tuples, or an error."
+    D, H = (tuple(f) if isinstance(f, Iterable) else () for f in (in_features, out_features))
+    if not 0 < len(D) == len(H) or not all(isinstance(n, Integral) and n > 0 for n in D + H):
+        raise ValueError(f"{name}: in_features {in_features} and out_features {out_features} came, but both must have "
+                         "one positive size for each mode, such as (3, 4) and (2, 5); for one mode write (n,)")
+    return D, H
+
+
+def _bias(name: str, bias: str | bool) -> str | bool:
+    "The kind of bias, 'mode', 'full' or False, or an error; True is 'mode'."
+    if bias not in (True, "mode", "full", False):
+        raise ValueError(f"{name}: bias is {bias!r}; choose True or 'mode' for one of each mode, 'full', or False")
+    return {True: "mode"}.get(bias, bias)
 
 # %% ../nbs/13_ndlinear.ipynb #nd-bias
 def bias_tensor(
@@ -46,17 +59,6 @@ def bias_tensor(
     for k in rest:
         beta = torch.addcmul(along(biases[k], k), beta, along(weights[k].sum(1), k))
     return beta
-
-# %% ../nbs/13_ndlinear.ipynb #nd-check-sizes
-#| code-fold: true
-#| code-summary: "Source of _features, which checks sizes"
-def _features(name: str, in_features: Sequence[int], out_features: Sequence[int]) -> tuple:
-    "Both as tuples, or an error."
-    D, H = (tuple(f) if isinstance(f, Iterable) else () for f in (in_features, out_features))
-    if not D or len(D) != len(H) or not all(isinstance(n, Integral) and n > 0 for n in D + H):
-        raise ValueError(f"{name}: in_features {in_features} and out_features {out_features} came, but both must "
-                         "have one positive size for each mode, such as (3, 4) and (2, 5); for one mode write (n,)")
-    return D, H
 
 # %% ../nbs/13_ndlinear.ipynb #nd-flops
 def flops(
@@ -80,7 +82,7 @@ def _way(D: tuple, H: tuple, sequence: tuple, each: bool) -> tuple:
     own = each and flops(D, H, sequence) <= 3 * flops(D, H, cheapest)
     return (sequence if own else cheapest), own
 
-
+# %% ../nbs/13_ndlinear.ipynb #nd-run
 def _run(x: Tensor, weights: list, biases: list, sequence: tuple, way: tuple) -> Tensor:
     "Algorithm 1 in this way: biases are one vector for each mode, or one tensor for all, or none."
     N, (taken, own) = len(weights), way
@@ -93,55 +95,21 @@ def _run(x: Tensor, weights: list, biases: list, sequence: tuple, way: tuple) ->
 
 # %% ../nbs/13_ndlinear.ipynb #nd-check-x
 #| code-fold: true
-#| code-summary: "Source of _check_input and _would_fit, which check an input"
-def _would_fit(shape: tuple, sizes: tuple) -> str:
-    "How to bring the modes to the end, where they are flattened or stand elsewhere."
-    if len(sizes) > 1 and shape[-1:] == (prod(sizes),):
-        return f"; x.unflatten(-1, {sizes}) would fit"
-    found = []
-    for n in sizes:
-        found += [a for a, size in enumerate(shape) if size == n and a not in found][:1]
-    return f"; x.movedim({tuple(found)}, {tuple(range(-len(sizes), 0))}) would fit" if len(found) == len(sizes) else ""
-
-
+#| code-summary: "Source of _check_input, which checks an input"
 def _check_input(name: str, x: Tensor, sizes: tuple, dtype: torch.dtype, known: str = "in_features is") -> None:
     "Raise unless `x` is a tensor of this dtype, and its last axes have these sizes."
-    if not isinstance(x, Tensor):
-        raise ValueError(f"{name}: x is a {type(x).__name__}, but a tensor is needed; torch.tensor(x, dtype={dtype}) makes one")
-    if x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
-        raise ValueError(f"{name}: x is {x.dtype}, but the weights are {dtype}; x.to({dtype}) fits, or a layer with dtype={x.dtype}")
+    if not isinstance(x, Tensor) or x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
+        came = x.dtype if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise ValueError(f"{name}: x is {came}, but the weights are {dtype}; torch.as_tensor(x, dtype={dtype}) fits")
     N, shape = len(sizes), tuple(x.shape)
     if shape[-N:] == sizes:
         return
-    if x.ndim < N or shape[-1:] == (prod(sizes),):
-        raise ValueError(f"{name}: x has shape {shape}, but must end in one axis for each of the {N} modes, "
-                         f"(*batch, {', '.join(map(str, sizes))}){_would_fit(shape, sizes)}")
-    k = next(k for k in range(N) if shape[k - N] != sizes[k])
-    raise ValueError(f"{name}: mode {k} of x has size {shape[k - N]}, but {known} {sizes}; x has shape "
-                     f"{shape}, and must end in these sizes{_would_fit(shape, sizes)}")
-
-# %% ../nbs/13_ndlinear.ipynb #nd-check-w
-#| code-fold: true
-#| code-summary: "Source of _bias and _check_parameters, which check biases and weights"
-def _bias(name: str, bias: str | bool) -> str | bool:
-    "The kind of bias, 'mode', 'full' or False, or an error; True is 'mode'."
-    if bias is not True and bias is not False and bias not in ("mode", "full"):
-        raise ValueError(f"{name}: bias is {bias!r}; choose True or 'mode' for one of each mode, 'full', or False")
-    return "mode" if bias is True else bias
-
-
-def _check_parameters(weights: list, biases: Tensor | list) -> tuple:
-    "Sizes before and behind that the weights have; raise unless they are matrices and the biases fit them."
-    if not weights or any(W.ndim != 2 for W in weights):
-        raise ValueError(f"nd_linear: weights have shapes {[tuple(W.shape) for W in weights]}; give one "
-                         "matrix (H_k, D_k) for each mode")
-    D, H = (tuple(W.shape[side] for W in weights) for side in (1, 0))
-    full = isinstance(biases, Tensor)
-    came = tuple(biases.shape) if full else [tuple(b.shape) for b in biases]
-    if came not in ((H,) if full else ([], [(h,) for h in H])):
-        raise ValueError(f"nd_linear: biases have shape {came}, but the weights have {H} rows; give one vector for "
-                         "each mode, or one tensor of that shape")
-    return D, H
+    if len(shape) < N or shape[-1:] == (prod(sizes),):
+        wrong = f"x has shape {shape}, but must end in one axis for each of the {N} modes, {sizes}"
+    else:
+        k = next(k for k in range(N) if shape[k - N] != sizes[k])
+        wrong = f"mode {k} of x has size {shape[k - N]}, but {known} {sizes}; x has shape {shape}"
+    raise ValueError(f"{name}: {wrong}; x.movedim brings modes to the end, x.unflatten(-1, {sizes}) cuts features into them")
 
 # %% ../nbs/13_ndlinear.ipynb #nd-func
 def nd_linear(
@@ -151,17 +119,18 @@ def nd_linear(
     sequence: Sequence[int] | None = None,            # modes as they act, counted from 0; default 0, 1, …
 ) -> Tensor:                                          # (*batch, H_1, …, H_N)
     "Multiply each of the last modes of `x` by its matrix, and add the biases (NdLinear algorithm 1)."
-    weights, full = list(weights), isinstance(biases, Tensor)
-    biases = biases if full else list(biases or [])
-    D, H = _check_parameters(weights, biases)
+    biases = [biases] if isinstance(biases, Tensor) else list(biases or [])
+    shapes, came = ([tuple(t.shape) for t in tensors] for tensors in (weights, biases))
+    each = [s[:1] for s in shapes]
+    if not shapes or any(len(s) != 2 for s in shapes) or came not in ([], each, [sum(each, ())]):
+        raise ValueError(f"nd_linear: weights have shapes {shapes}, and biases {came}; give one matrix (H_k, D_k) for each "
+                         "mode, and no bias, one (H_k,) for each, or one (H_1, …, H_N)")
+    H, D = zip(*shapes)
     _check_input("nd_linear", x, D, weights[0].dtype, "the weights have as many columns as")
     sequence = _sequence("nd_linear", sequence, len(D))
-    way = _way(D, H, sequence, bool(not full and biases))
-    return _run(x, weights, [biases] if full else biases, sequence, way)
+    return _run(x, weights, biases, sequence, _way(D, H, sequence, came == each))
 
 # %% ../nbs/13_ndlinear.ipynb #nd-twin
-#| code-fold: true
-#| code-summary: "Source of _nearest_factors"
 def _nearest_factors(S: Tensor, D: tuple, H: tuple) -> Sequence[Tensor]:
     "The factors of the Kronecker product nearest to a matrix."
     if len(D) == 1:
@@ -182,9 +151,7 @@ class _Dense:
         dense = skip_init(nn.Linear, *W.T.shape, bias=bool(self.bias), device=W.device, dtype=W.dtype)
         dense.weight.copy_(W)
         if self.bias:
-            mode = self.bias == "mode"
-            B = bias_tensor(self.weights, self.biases, self.sequence) if mode else self.biases[0]
-            dense.bias.copy_(B.flatten())
+            dense.bias.copy_(self(W.new_zeros(self.in_features)).flatten())
         return dense.train(self.training)
 
     @classmethod
@@ -198,31 +165,42 @@ class _Dense:
         "The nearest NdLinear in the Frobenius norm: exact for one or two modes, a local optimum for more."
         D, H = _features("NdLinear.from_linear", in_features, out_features)
         if (prod(D), prod(H)) != (linear.in_features, linear.out_features):
-            raise ValueError(f"NdLinear.from_linear: linear has {linear.in_features} features before and "
-                             f"{linear.out_features} behind, but in_features {D} and out_features {H} make "
-                             f"{prod(D)} and {prod(H)}; choose sizes whose products are those of linear")
+            raise ValueError(f"NdLinear.from_linear: linear has {linear.in_features} features before and {linear.out_features} "
+                             f"behind, but in_features {D} and out_features {H} make {prod(D)} and {prod(H)}; choose others")
         S, b = linear.weight, linear.bias
         layer = skip_init(cls, D, H, bias=False if b is None else "full", device=S.device, dtype=S.dtype)
-        for W, A in zip(layer.weights, _nearest_factors(S, D, H)):
-            W.copy_(A)
-        for own in layer.biases:
-            own.copy_(b.reshape(H))
+        for own, A in zip(layer.parameters(), (*_nearest_factors(S, D, H), b)):     # where b is None, no bias is left
+            own.copy_(A.reshape(own.shape))
         return layer.train(linear.training)
 
-# %% ../nbs/13_ndlinear.ipynb #nd-shapes
-def _shapes(D: tuple, H: tuple, bias: str | bool) -> dict:
-    "Names and shapes of the parameters."
-    biases = {"mode": [(h,) for h in H], "full": [H], False: []}[bias]
-    return {f"weight{k}": (h, d) for k, (h, d) in enumerate(zip(H, D))} | {f"bias{k}": s for k, s in enumerate(biases)}
+# %% ../nbs/13_ndlinear.ipynb #nd-parameters
+class _Parameters:
+    "The parameters of NdLinear as lists, and their start."
+    def _listed(self, kind: str, count: int) -> list:
+        own = self._parameters      # several times as fast as getattr, which takes as long as a small product
+        return [own[n] if n in own else getattr(self, n) for n in (f"{kind}{k}" for k in range(count))]
 
+    @property
+    def weights(self) -> list:      # W_k, (H_k, D_k), one for each mode
+        return self._listed("weight", len(self.in_features))
 
-def _listed(layer: nn.Module, name: str, count: int) -> list:
-    "Parameters by name and number, or what stands in for one that is pruned or parametrized."
-    own = layer._parameters         # several times as fast as getattr, which takes as long as a small product
-    return [own[n] if n in own else getattr(layer, n) for n in (f"{name}{k}" for k in range(count))]
+    @property
+    def biases(self) -> list:       # b_k, (H_k,), one for each mode; or one (H_1, …, H_N); or none
+        return self._listed("bias", {"mode": len(self.in_features), "full": 1, False: 0}[self.bias])
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        "New weights, with variance 1 / D_k; biases become zero."
+        for k, W in enumerate(self.weights):
+            nn.init.kaiming_uniform_(W, a=1)
+            for b in self.biases[k:k + 1]:      # drawn too, so that a seed gives the weights that it always gave
+                nn.init.uniform_(b, 0, 0)
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{n}={getattr(self, n)!r}" for n in ("in_features", "out_features", "bias", "sequence"))
 
 # %% ../nbs/13_ndlinear.ipynb #nd-layer
-class NdLinear(_Dense, nn.Module):
+class NdLinear(_Dense, _Parameters, nn.Module):
     "A linear map of tensors that acts on each mode by its own matrix (NdLinear algorithm 1)."
     def __init__(
         self,
@@ -237,34 +215,17 @@ class NdLinear(_Dense, nn.Module):
         self.in_features, self.out_features = D, H = _features("NdLinear", in_features, out_features)
         self.bias, self.sequence = _bias("NdLinear", bias), _sequence("NdLinear", sequence, len(D))
         self.way = _way(D, H, self.sequence, self.bias == "mode")
-        for name, shape in _shapes(D, H, self.bias).items():
-            setattr(self, name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        biases = {"mode": [(h,) for h in H], "full": [H], False: []}[self.bias]
+        for kind, shapes in (("weight", zip(H, D)), ("bias", biases)):
+            for k, shape in enumerate(shapes):
+                setattr(self, f"{kind}{k}", nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
-
-    @property
-    def weights(self) -> list:                  # W_k, (H_k, D_k), one for each mode
-        return _listed(self, "weight", len(self.in_features))
-
-    @property
-    def biases(self) -> list:                   # b_k, (H_k,), one for each mode; or one (H_1, …, H_N); or none
-        return _listed(self, "bias", {"mode": len(self.in_features), "full": 1, False: 0}[self.bias])
-
-    @torch.no_grad()
-    def reset_parameters(self) -> None:
-        "New weights, with variance 1 / D_k; biases become zero."
-        for k, W in enumerate(self.weights):
-            nn.init.kaiming_uniform_(W, a=1)
-            for b in self.biases[k:k + 1]:      # drawn too, so that a seed gives the weights that it always gave
-                nn.init.uniform_(b, 0, 0)
 
     def forward(self, x: Tensor) -> Tensor:     # (*batch, D_1, …, D_N) to (*batch, H_1, …, H_N)
         "Multiply each of the last N axes of `x`, whatever the sizes of the others, by its matrix."
         weights = self.weights
         _check_input("NdLinear", x, self.in_features, weights[0].dtype)
         return _run(x, weights, self.biases, self.sequence, self.way)
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{n}={getattr(self, n)!r}" for n in ("in_features", "out_features", "bias", "sequence"))
 
 # %% ../nbs/13_ndlinear.ipynb #nd-dim
 def effective_dimension(

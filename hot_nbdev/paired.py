@@ -46,15 +46,17 @@ def read_scores(
     folder: str | Path,     # of the table that the row is from
 ) -> dict:                  # name -> array, the samples in the order of the test part
     "What was kept of each test sample of a run."
-    name = row.get("scores") or ""
-    if not name:
+    run, folder = Path(row.get("scores") or "").stem, Path(folder)
+    if not run:
         raise ValueError(f"read_scores: the row of {row.get('run') or 'this run'} has no scores; its task keeps none, or it was "
                          "written before scores were kept: run it again")
-    path = Path(folder) / name
-    if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_file():
-        raise ValueError(f"read_scores: there is no file {name} in {folder}; give the folder of the row's table")
-    with np.load(path, allow_pickle=False) as found:
-        return {key: found[key] for key in found.files}
+    for path, prefix in ((folder / "scores" / f"{run}.npz", ""), (folder / "scores.npz", f"{run}/")):
+        if path.is_file():
+            with np.load(path, allow_pickle=False) as kept:
+                found = {name.removeprefix(prefix): kept[name] for name in kept.files if name.startswith(prefix)}
+            if found:
+                return found
+    raise ValueError(f"read_scores: there is no file {row['scores']} in {folder}; give the folder of the row's table")
 
 # %% ../nbs/56_paired.ipynb #5e234e32
 def add_rows(
@@ -87,42 +89,32 @@ class Compared(NamedTuple):
 def _normal(a: float, b: float, S: np.ndarray) -> Compared:
     "By the normal distribution, from two scores and the covariance of their errors."
     d, error = float(a - b), math.sqrt(max(S[0, 0] + S[1, 1] - 2 * S[0, 1], 0.0))
-    spread = math.sqrt(S[0, 0] * S[1, 1])
-    z = d / error if error else math.copysign(math.inf, d) if d else 0.0
-    half = 1.959963984540054 * error
-    return Compared(float(a), float(b), d, error, float(S[0, 1] / spread) if spread else math.nan, d - half, d + half,
-                    math.erfc(abs(z) / math.sqrt(2)))
+    spread, half = math.sqrt(S[0, 0] * S[1, 1]), 1.959963984540054 * error
+    p = math.erfc(abs(d) / error / math.sqrt(2)) if error else float(d == 0)
+    return Compared(float(a), float(b), d, error, float(S[0, 1] / spread) if spread else math.nan, d - half, d + half, p)
 
 # %% ../nbs/56_paired.ipynb #68df3642
-def _midranks(x: np.ndarray) -> np.ndarray:
-    "Ranks from 1; equal values share the mean of theirs."
-    _, place, count = np.unique(x, return_inverse=True, return_counts=True)
-    return (count.cumsum() - (count - 1) / 2)[place.reshape(-1)]
-
-
 def _placements(label: np.ndarray, runs: np.ndarray) -> tuple:
     "V of the positive and W of the negative samples, means over the runs."
-    parts, ranks = [runs[:, label == c] for c in (1, 0)], np.stack([_midranks(s) for s in runs])
-    V, W = ((ranks[:, label == c] - [_midranks(s) for s in own]) / rest.shape[1]
-            for c, own, rest in zip((1, 0), parts, reversed(parts)))
+    from scipy.stats import rankdata  # equal values share the mean of their ranks
+    ranks, positive = rankdata(runs, axis=1), label == 1
+    V, W = ((ranks[:, own] - rankdata(runs[:, own], axis=1)) / (~own).sum() for own in (positive, ~positive))
     return V.mean(0), 1 - W.mean(0)
 
 
 def delong(
-    label: np.ndarray,      # (n,) 0 or 1, or bool
+    label: np.ndarray,      # (n,) 0 or 1, or bool; two of each at least
     one: np.ndarray,        # (n,) scores; the higher, the more likely 1; or (runs, n), of several runs
     other: np.ndarray,      # scores of the other model for the same samples, likewise
 ) -> Compared:
     "Difference of two areas under the ROC curve, of several runs their means, with DeLong's standard error."
     label, models = np.asarray(label).astype(float), [np.atleast_2d(np.asarray(s, dtype=float)) for s in (one, other)]
-    if (label.ndim != 1 or any(m.ndim != 2 or not len(m) or m.shape[1:] != label.shape or np.isnan(m).any() for m in models)
-            or {*label.tolist()} != {0.0, 1.0}):
-        raise ValueError(f"delong: label has shape {label.shape} and the values {sorted({*label.tolist()})[:4]}, scores "
-                         f"{[np.shape(s) for s in (one, other)]}; give labels 0 and 1, both of them, and two scores that are "
-                         "numbers for each, or a row of them for each run")
     p, q = (int((label == c).sum()) for c in (1, 0))
-    if min(p, q) < 2:
-        raise ValueError(f"delong: {p} samples have the label 1 and {q} the label 0; a variance needs two of each")
+    if (label.shape != (p + q,) or min(p, q) < 2
+            or any(m.ndim != 2 or not len(m) or m.shape[1] != p + q or np.isnan(m).any() for m in models)):
+        raise ValueError(f"delong: label has shape {label.shape}, {p} times the value 1 and {q} times 0, scores have "
+                         f"{[np.shape(s) for s in (one, other)]}; give labels 0 and 1, at least two of each, and two scores that "
+                         "are numbers for each, or a row of them for each run")
     V, W = map(np.stack, zip(*(_placements(label, runs) for runs in models)))
     return _normal(*V.mean(1), np.cov(V) / p + np.cov(W) / q)
 
@@ -135,15 +127,13 @@ def _draw(n: int, groups: list, block: int, rng) -> np.ndarray:
     return ((starts[:, None] + np.arange(block)) % n).reshape(-1)[:n]
 
 
-def _same(one: dict, other: dict, within: str | None, block: int) -> int:
+def _count(one: dict, other: dict, within: str | None, block: int) -> int:
     "Number of the samples, or an error where the two are not of the same ones."
-    sizes = {len(a) for scores in (one, other) for a in scores.values()}
-    label = [scores["label"] for scores in (one, other) if "label" in scores]
-    if len(sizes) != 1 or 0 in sizes or (len(label) == 2 and not np.array_equal(*label)):
-        raise ValueError(f"paired_bootstrap: the two have {sorted(sizes)} samples, or other labels; give scores of the same test part")
-    n, = sizes
-    if not 1 <= block <= n or (within and block > 1):
-        raise ValueError(f"paired_bootstrap: block is {block}, of {n} samples; give 1 to {n}, and 1 where `within` is given")
+    n, *more = {len(a) for scores in (one, other) for a in scores.values()}
+    labels = [scores["label"] for scores in (one, other) if "label" in scores]
+    if more or len(labels) == 2 and not np.array_equal(*labels) or not 1 <= block <= n or within and block > 1:
+        raise ValueError(f"paired_bootstrap: block is {block}, and the two have {[n, *more]} samples; give scores of the same test part, "
+                         "with the same labels, and a block from 1 to its size, 1 where `within` is given")
     return n
 
 
@@ -157,16 +147,14 @@ def paired_bootstrap(
     seed: int = 0,
 ) -> Compared:
     "Difference of any score of two models, by drawing test samples, the same ones for both."
-    n, rng = _same(one, other, within, block), np.random.default_rng(seed)
+    n, rng = _count(one, other, within, block), np.random.default_rng(seed)
     groups = [np.flatnonzero(one[within] == v) for v in np.unique(one[within])] if within else []
-    score = lambda scores, i: float(statistic({name: a[i] for name, a in scores.items()}))
-    a, b = (score(scores, np.arange(n)) for scores in (one, other))
-    drawn = [_draw(n, groups, block, rng) for _ in range(draws)]
-    found = np.array([[score(scores, i) for scores in (one, other)] for i in drawn])
+    both = lambda i: [float(statistic({name: a[i] for name, a in scores.items()})) for scores in (one, other)]
+    (a, b), found = both(np.arange(n)), np.array([both(_draw(n, groups, block, rng)) for _ in range(draws)])
     d, fixed = found[:, 0] - found[:, 1], (found.std(0) == 0).any()
-    low, high = np.quantile(d, (0.025, 0.975))
+    low, high = np.quantile(d, (0.025, 0.975)).tolist()
     p = min(1.0, 2 * (1 + min((d <= 0).sum(), (d >= 0).sum())) / (draws + 1))
-    return Compared(a, b, a - b, float(d.std(ddof=1)), math.nan if fixed else float(np.corrcoef(found.T)[0, 1]), float(low), float(high), p)
+    return Compared(a, b, a - b, float(d.std(ddof=1)), math.nan if fixed else float(np.corrcoef(found.T)[0, 1]), low, high, p)
 
 # %% ../nbs/56_paired.ipynb #e98970c4
 def paired_t(
@@ -181,10 +169,9 @@ def paired_t(
                          "out seeds that only one model has")
     d, n = a - b, len(a)
     mean, error = float(d.mean()), float(d.std(ddof=1) / math.sqrt(n))
-    fixed = not a.std() or not b.std()
     p = float(2 * student.sf(abs(mean) / error, n - 1)) if error else float(mean == 0)
     away = float(student.ppf(0.975, n - 1)) * error
-    correlation = math.nan if fixed else float(np.corrcoef(a, b)[0, 1])
+    correlation = float(np.corrcoef(a, b)[0, 1]) if a.std() and b.std() else math.nan
     return Compared(float(a.mean()), float(b.mean()), mean, error, correlation, mean - away, mean + away, p)
 
 
@@ -192,8 +179,7 @@ def holm(
     ps: Sequence[float],    # p values of several tests
 ) -> list:                  # corrected, in the order in which they came
     "Correction for the number of tests that needs no independence [Holm 1979]."
-    at, found, worst = sorted(range(len(ps)), key=lambda i: ps[i]), [0.0] * len(ps), 0.0
-    for rank, i in enumerate(at):
-        worst = max(worst, min(1.0, (len(ps) - rank) * ps[i]))
-        found[i] = float(worst)
-    return found
+    ps = np.asarray(ps, dtype=float)
+    order, found = ps.argsort(), np.empty(len(ps))
+    found[order] = np.maximum.accumulate(np.arange(len(ps), 0, -1) * ps[order]).clip(max=1)
+    return found.tolist()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ACTIVATIONS', 'PADDINGS', 'STEMS', 'patchify', 'unpatchify', 'pad_to_patches', 'cut_to', 'patch_mask', 'linear_stem',
-           'stem_padding', 'strides', 'kernel_widths', 'choose', 'ConvStem', 'LocalStem', 'check_input', 'PatchEmbed']
+           'stem_padding', 'strides', 'choose', 'ConvStem', 'LocalStem', 'check_input', 'PatchEmbed']
 
 # %% ../nbs/11a_patches.ipynb #ptcimp
 from collections.abc import Callable, Sequence
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .door import merged
 
 # %% ../nbs/11a_patches.ipynb #c96b74c5
 def patchify(
@@ -23,16 +24,13 @@ def patchify(
 ) -> Tensor:               # (*batch, n1/p1, …, nk/pk, p1 ⋯ pk, c)
     "Cut the k modes before the last axis into blocks that do not overlap."
     k, first = len(patch), x.ndim - len(patch) - 1
-    if first < 0:
-        raise ValueError(f"patchify: x {tuple(x.shape)} needs {k} modes and features, for patch {tuple(patch)}")
+    if first < 0 or any(p < 1 or n % p for n, p in zip(x.shape[first:], patch)):
+        raise ValueError(f"patchify: x is {tuple(x.shape)}, but must be (*batch, {k} modes, c) with multiples of {tuple(patch)}; pad it, "
+                         "or choose a patch that divides it")
     for m in reversed(range(k)):
-        n, p = x.shape[first + m], patch[m]
-        if p < 1 or n % p:
-            raise ValueError(f"patchify: mode {m} has size {n}, which is no multiple of {p}; pad it, or choose a patch "
-                             "that divides it")
-        x = x.unflatten(first + m, (n // p, p))
+        x = x.unflatten(first + m, (x.shape[first + m] // patch[m], patch[m]))
     grid, inside = range(first, first + 2 * k, 2), range(first + 1, first + 2 * k, 2)
-    return x.permute(*range(first), *grid, *inside, x.ndim - 1).flatten(first + k, first + 2 * k - 1)
+    return x.permute(*range(first), *grid, *inside, -1).flatten(first + k, first + 2 * k - 1)
 
 # %% ../nbs/11a_patches.ipynb #de7585b1
 def unpatchify(
@@ -42,10 +40,9 @@ def unpatchify(
     "Put the blocks back: the inverse of `patchify`."
     k, first = len(patch), y.ndim - len(patch) - 2
     if first < 0 or y.shape[-2] != prod(patch):
-        raise ValueError(f"unpatchify: y must be (*batch, {k} modes, {prod(patch)}, c) for patch {tuple(patch)}, but is "
-                         f"{tuple(y.shape)}")
+        raise ValueError(f"unpatchify: y must be (*batch, {k} modes, {prod(patch)}, c) for patch {tuple(patch)}, but is {tuple(y.shape)}")
     y = y.unflatten(first + k, tuple(patch))
-    y = y.permute(*range(first), *(first + m + k * half for m in range(k) for half in (0, 1)), y.ndim - 1)
+    y = y.permute(*range(first), *(first + m + k * half for m in range(k) for half in (0, 1)), -1)
     for m in range(k):
         y = y.flatten(first + m, first + m + 1)
     return y
@@ -85,9 +82,7 @@ def linear_stem(
     in_channels: int,       # numbers at each position, C
     dim: int,               # features of a token, D
     patch: Sequence[int],   # (p1, …, pk)
-    *,
-    device=None,
-    dtype=None,
+    *, device=None, dtype=None,
     **others,               # width, act, causal and padding: nothing here overlaps or bends
 ) -> nn.Linear:             # on flattened patches, (…, p1 ⋯ pk C)
     "One matrix for all patches."
@@ -117,31 +112,9 @@ def strides(
     "The prime factors of each size, one for each layer."
     return list(zip_longest(*map(_prime_factors, patch), fillvalue=1))
 
-
-def kernel_widths(
-    stride: Sequence[int],   # (s1, …, sk)
-    width: int,              # least width
-) -> list:
-    "Widths of a kernel: at least `width` and at least the stride; 1 where nothing is cut."
-    return [max(width, s) if s > 1 else 1 for s in stride]
-
 # %% ../nbs/11a_patches.ipynb #691c9207
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlinearities by name
 PADDINGS = {"zeros": "constant", "circular": "circular"}    # name -> what torch calls it
-
-
-def _widening(channels: int, dim: int, layers: int) -> list:
-    "Channels before, between and behind the layers: doubled from one to the next, up to dim."
-    return [channels, *(max(dim >> i, 1) for i in reversed(range(layers)))]
-
-
-def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
-    "x and mask filled up to whole patches; what fills up takes no part."
-    if mask is None and any(n % p for n, p in zip(x.shape[-len(patch) - 1:-1], patch)):
-        mask = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
-    if mask is not None:
-        mask = pad_to_patches(mask[..., None], patch)[..., 0]
-    return pad_to_patches(x, patch), mask
 
 
 def choose(owner: str, name: str, value, values):
@@ -150,24 +123,24 @@ def choose(owner: str, name: str, value, values):
         raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(values)}")
     return value
 
+
+def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
+    "x and mask filled up to whole patches; what fills up takes no part."
+    if mask is None and any(n % p for n, p in zip(x.shape[-len(patch) - 1:-1], patch)):
+        mask = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
+    return pad_to_patches(x, patch), None if mask is None else pad_to_patches(mask[..., None], patch)[..., 0]
+
 # %% ../nbs/11a_patches.ipynb #ptcconv4
 #| code-fold: true
-#| code-summary: "Source of two checks"
-def _check_padding(name: str, padding: str, causal: Sequence[int]) -> str:
-    "Raise unless the padding is known, and shows no causal mode its end."
-    if choose(name, "padding", padding, PADDINGS) == "circular" and len(causal):
+#| code-summary: "Source of the check of a stem of convolutions"
+def _check_stem(stem: nn.Module, causal: Sequence[int]) -> None:
+    "Raise unless PyTorch has a convolution along these modes, with a known padding that shows no causal mode its end."
+    name = type(stem).__name__
+    if not 1 <= len(stem.modes) <= 3:
+        raise ValueError(f"{name}: it needs between one and three modes along which it cuts, but patch is {stem.patch}; choose stem='linear'")
+    if choose(name, "padding", stem.padding, PADDINGS) == "circular" and len(causal):
         raise ValueError(f"{name}: padding is 'circular', which lets the first steps see the last ones, but causal is "
                          f"{tuple(causal)}; choose 'zeros', or leave causal out")
-    return padding
-
-
-def _at_most_three(stem: str, patch: tuple, modes: Sequence[int]) -> list:
-    "Raise unless PyTorch has a convolution along these modes."
-    if not 1 <= len(modes) <= 3:
-        which = " with a patch larger than 1" if stem == "conv" else ""
-        raise ValueError(f"PatchEmbed: stem='{stem}' needs between one and three modes{which}, "
-                         f"but patch is {patch}; choose stem='linear'")
-    return list(modes)
 
 # %% ../nbs/11a_patches.ipynb #ptcconv3
 class _Convolutions(nn.Module):
@@ -185,61 +158,49 @@ class _Convolutions(nn.Module):
             x = layer(F.pad(x, ends, mode=PADDINGS[self.padding]))
         return x
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk)
-    ) -> Tensor:                     # (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)
-        (x, mask), k, cut = _whole(x, mask, self.patch), len(self.patch), [1 + m for m in self.modes]
-        batch, n = x.shape[:-k - 1], len(cut)
-        x = x.reshape(-1, *x.shape[-k - 1:]).movedim(cut, list(range(-n - 1, -1)))
-        others = x.shape[:-n - 1]
-        if mask is not None:
-            mask = mask.reshape(-1, *mask.shape[-k:]).movedim(cut, list(range(-n, 0))).flatten(0, -n - 1)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
+        (x, mask), k, n = _whole(x, mask, self.patch), len(self.patch), len(self.modes)
+        batch, cut, last = x.shape[:-k - 1], [1 + m for m in self.modes], list(range(-n - 1, -1))
+        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)       # cut modes stand before the channels
+        x, mask = apart(x), None if mask is None else apart(mask[..., None]).flatten(0, -n - 2)[..., 0]
         y = self.convolve(x.flatten(0, -n - 2).movedim(-1, 1), mask).movedim(1, -1)
-        y = y.reshape(*others, *y.shape[1:]).movedim(list(range(-n - 1, -1)), cut)
+        y = y.reshape(*x.shape[:-n - 1], *y.shape[1:]).movedim(last, cut)
         return y.reshape(*batch, *y.shape[1:])
 
 # %% ../nbs/11a_patches.ipynb #ptcconv1
 class ConvStem(_Convolutions):
     "Strided convolutions along the modes that are cut, with a nonlinearity between them."
-
     def __init__(
         self,
-        in_channels: int,             # numbers at each position
-        dim: int,                     # features of a token
+        in_channels: int, dim: int,   # numbers at each position, features of a token
         patch: Sequence[int],         # (p1, …, pk)
-        *,
-        width: int = 3,               # least width of the kernels
+        *, width: int = 3,            # least width of the kernels
         act: Callable | None = None,  # between the layers; default: GELU
         causal: Sequence[int] = (),   # modes along which nothing may look ahead
         padding: str = "zeros",       # beyond the ends: 'zeros', or 'circular', what stands at the other end
-        device=None,
-        dtype=None,
+        **new,                        # device, dtype
     ):
         super().__init__()
-        self.patch, self.act, past = tuple(patch), act or F.gelu, {c % len(patch) for c in causal}
-        self.padding = _check_padding(type(self).__name__, padding, causal)
+        self.patch, self.act, self.padding, past = tuple(patch), act or F.gelu, padding, {c % len(patch) for c in causal}
         self.modes, self.strides, widths = self.plan(width)
+        _check_stem(self, causal)
         self.pads = [stem_padding(w, s, [m in past for m in self.modes]) for w, s in zip(widths, self.strides)]
-        conv, size = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(self.modes) - 1], _widening(in_channels, dim, len(widths))
-        self.layers = nn.ModuleList(conv(*between, w, s, device=device, dtype=dtype)
-                                    for between, w, s in zip(zip(size, size[1:]), widths, self.strides))
+        make, count = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(self.modes) - 1], len(widths)
+        size = [in_channels, *(max(dim >> i, 1) for i in reversed(range(count)))]      # doubled from layer to layer, up to dim
+        self.layers = nn.ModuleList(make(size[i], size[i + 1], widths[i], self.strides[i], **new) for i in range(count))
 
     def plan(self, width: int) -> tuple:
         "The modes that it runs along, and for each layer its strides and the widths of its kernel."
-        modes = _at_most_three("conv", self.patch, [m for m, p in enumerate(self.patch) if p > 1])
+        modes = [m for m, p in enumerate(self.patch) if p > 1]
         steps = strides([self.patch[m] for m in modes])
-        return modes, steps, [kernel_widths(s, width) for s in steps]
+        return modes, steps, [[max(width, s) if s > 1 else 1 for s in step] for step in steps]
 
 # %% ../nbs/11a_patches.ipynb #933e8807
 class LocalStem(ConvStem):
     "One convolution along all modes, which may reach beyond its patch."
-
     def plan(self, width: int) -> tuple:
-        "All modes, one layer, its strides and the widths of its kernel."
-        modes = _at_most_three("local", self.patch, range(len(self.patch)))
-        return modes, [self.patch], [[max(width, p) for p in self.patch]]
+        return list(range(len(self.patch))), [self.patch], [[max(width, p) for p in self.patch]]
 
 # %% ../nbs/11a_patches.ipynb #ptcchk1
 #| code-fold: true
@@ -252,29 +213,15 @@ def check_input(
     channels: int,        # numbers at each position
 ) -> tuple:               # x with zeros where the mask says no, and the mask with all batch axes
     "Check input and mask of a model."
-    modes, sizes = ", ".join(f"n{m + 1}" for m in range(order)), x.shape[-order - 1:-1]
-    if x.ndim < order + 1 or x.shape[-1] != channels:
-        raise ValueError(f"{name}: x must be (*batch, {modes}, {channels}), but is {tuple(x.shape)}; "
-                         "channels are the last axis: x.movedim moves them there, x[..., None] adds one where there are none, "
-                         "and in_channels says how many")
-    if 0 in sizes:
-        raise ValueError(f"{name}: mode {sizes.index(0)} of x, {tuple(x.shape)}, is empty; only batch axes may be")
+    sizes = x.shape[-order - 1:-1]
+    if x.ndim < order + 1 or x.shape[-1] != channels or 0 in sizes:
+        raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but is {tuple(x.shape)}; "
+                         "no mode may be empty, and channels are the last axis: x.movedim moves them there, x[..., None] adds one where "
+                         "there are none, and in_channels says how many")
     if mask is None:
         return x, None
-    mask = _check_mask(name, mask, x, sizes)
-    return x.masked_fill(~mask[..., None], 0.0), mask
-
-
-def _check_mask(name: str, mask: Tensor, x: Tensor, sizes) -> Tensor:
-    "The mask with all batch axes of x, (*batch, n1, …, nk)."
-    if mask.dtype != torch.bool or mask.shape[mask.ndim - len(sizes):] != sizes:
-        raise ValueError(f"{name}: mask must be bool, (*batch, {', '.join(map(str, sizes))}), but is {mask.dtype}, "
-                         f"{tuple(mask.shape)}")
-    try:
-        return mask.expand(x.shape[:-1])
-    except RuntimeError as e:
-        raise ValueError(f"{name}: mask is {tuple(mask.shape)}, and its batch axes do not fit x, {tuple(x.shape)}; they "
-                         "must be equal, 1 or missing") from e
+    batch = x.shape[:-order - 1]
+    return tuple(t.reshape(*batch, *t.shape[1:]) for t in merged(name, x, mask, order, channels))
 
 # %% ../nbs/11a_patches.ipynb #30c61046
 STEMS = {"linear": linear_stem, "conv": ConvStem, "local": LocalStem}     # name -> maker of a stem
@@ -284,8 +231,7 @@ class PatchEmbed(nn.Module):
     "Patches of any number of modes, each made one token by a stem."
     def __init__(
         self,
-        in_channels: int,            # numbers at each position
-        dim: int,                    # features of a token
+        in_channels: int, dim: int,  # numbers at each position, features of a token
         patch: Sequence[int],        # (p1, …, pk)
         stem: str = "linear",        # a name in STEMS: 'linear', 'conv' (strided convolutions), or 'local' (one that reaches beyond the patch)
         *,
@@ -294,8 +240,7 @@ class PatchEmbed(nn.Module):
         norm: bool = False,          # LayerNorm at the end?
         causal: Sequence[int] = (),  # modes along which a convolution may not look ahead
         padding: str = "zeros",      # of convolutions, beyond the ends: 'zeros' or 'circular'
-        device=None,
-        dtype=None,
+        device=None, dtype=None,
     ):
         super().__init__()
         self.in_channels, self.dim, self.patch, self.stem = in_channels, dim, tuple(patch), stem
@@ -306,11 +251,8 @@ class PatchEmbed(nn.Module):
         self.proj = make(in_channels, dim, self.patch, width=width, act=self.act, causal=causal, padding=padding, **new)
         self.norm = nn.LayerNorm(dim, **new) if norm else nn.Identity()
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk)
-    ) -> Tensor:                     # (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         x, mask = check_input("PatchEmbed", x, mask, len(self.patch), self.in_channels)
         whole = getattr(self.proj, "whole", False)
         x = self.proj(x, mask) if whole else self.proj(patchify(pad_to_patches(x, self.patch), self.patch).flatten(-2))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .factorization import rearrange
-from .stochastic import check_sizes, working_precision
+from .stochastic import check_map
 from .tensor import multi_mode_dot
 
 # %% ../nbs/07_reachable.ipynb #2b9f482a
@@ -21,7 +21,7 @@ def reachable_dim(
     sizes: Sequence[int],   # (N_1, …, N_k)
 ) -> int:
     "Dimension of the space that sums of Kronecker products of maps span."
-    return prod(N * N - N + 1 for N in check_sizes("reachable_dim", sizes))
+    return prod(N * N - N + 1 for N in sizes)
 
 # %% ../nbs/07_reachable.ipynb #2f80bebf
 def reachable_projection(
@@ -29,7 +29,7 @@ def reachable_projection(
     sizes: Sequence[int],   # (N_1, …, N_k) with product n
 ) -> Tensor:                # (*batch, n, n)
     "The nearest weighted sum of Kronecker products of maps: take E_m T away for each mode m."
-    sizes = check_sizes("reachable_projection", sizes, S)
+    check_map("reachable_projection", S, sizes)
     T, k = S.reshape(*S.shape[:-2], *sizes, *sizes), len(sizes)
     for m in range(-k, 0):
         keys = T.mean(m, keepdim=True)                          # over j_m
@@ -42,7 +42,7 @@ def reachable_floor(
     sizes: Sequence[int],   # (N_1, …, N_k) with product n
 ) -> Tensor:                # (*batch,)
     "Distance of a map to all weighted sums of Kronecker products of maps, in the Frobenius norm."
-    sizes, W = check_sizes("reachable_floor", sizes, S), working_precision(S)
+    W = check_map("reachable_floor", S, sizes)
     return torch.linalg.matrix_norm(W - reachable_projection(W, sizes)).to(S.dtype)
 
 # %% ../nbs/07_reachable.ipynb #7f100003
@@ -51,7 +51,7 @@ def spectral_floor(
     sizes: Sequence[int],   # (N_1, …, N_k) with product n
 ) -> Tensor:                # (*batch,)
     "A lower bound for the distance in the spectral norm: the largest norm of C_m S u_m over the modes m."
-    sizes, W, norms = check_sizes("spectral_floor", sizes, S), working_precision(S), []
+    W, norms = check_map("spectral_floor", S, sizes), []
     for m, N in enumerate(sizes):
         before, after = prod(sizes[:m]), prod(sizes[m + 1:])
         T = W.reshape(*S.shape[:-2], before, N, after, before, N, after)
@@ -76,13 +76,12 @@ def head_decomposition(
     sizes: Sequence[int],               # (N_1, …, N_k) with product n
 ) -> tuple[Tensor, list[Tensor]]:       # weights (R,), and positive maps (R, N_m, N_m) for each mode
     "Product heads that add up to a map: `einsum('r,rij->ij', weights, kron(*maps))`."
-    sizes, W = check_sizes("head_decomposition", sizes, S), S.double()
+    W = check_map("head_decomposition", S, sizes).double()
     floor = reachable_floor(W, sizes)
     if S.ndim != 2 or not floor <= 1e-6 * W.norm():             # a NaN is not reachable either
-        raise ValueError(f"head_decomposition: needs one reachable map (n, n), but S is {tuple(S.shape)} and stays at "
-                         f"distance {floor.max().item():.3g} from all heads; pass each map of a batch alone, and "
-                         f"reachable_projection gives the nearest one")
-    j = sizes.index(max(sizes))
+        raise ValueError(f"head_decomposition: needs one reachable map (n, n), but S is {tuple(S.shape)} and stays at distance "
+                         f"{floor.max().item():.3g} from all heads; reachable_projection gives the nearest one")
+    j = max(range(len(sizes)), key=lambda m: sizes[m])
     rest = [m for m in range(len(sizes)) if m != j]
     bases = [positive_basis(N).to(S.device) for N in sizes]
     bases[j] = bases[j][:1]                                     # no choice there: F_b takes its place below
@@ -90,11 +89,8 @@ def head_decomposition(
     F = multi_mode_dot(rearrange(W, sizes, sizes), inverses, modes=rest)
     F = F.movedim(j, -1).reshape(-1, sizes[j], sizes[j])        # one F_b for each choice b
     lift = 1.1 * F.abs().max().item() or 1.0                    # beta / N_j
-    F = F + lift
-    weights, choices = F.sum(-1).mean(-1), torch.unravel_index(torch.arange(len(F)), [len(B) for B in bases])
-    maps = [B[b] for B, b in zip(bases, choices)]
+    choices = torch.unravel_index(torch.arange(len(F)), [len(B) for B in bases])
+    maps = [torch.cat([B[b], B.mean(0, keepdim=True)]) for B, b in zip(bases, choices)]
+    F = torch.cat([F + lift, torch.full_like(F[:1], -lift * len(F))])       # one more head takes all lifts off
     maps[j] = F / F.sum(-1, keepdim=True)
-    # and one more head takes all lifts off
-    weights = torch.cat([weights, weights.new_tensor([-lift * sizes[j] * len(F)])])
-    maps = [torch.cat([M, B.mean(0, keepdim=True)]) for M, B in zip(maps, bases)]
-    return weights.to(S.dtype), [M.to(S.dtype) for M in maps]
+    return F.sum(-1).mean(-1).to(S.dtype), [M.to(S.dtype) for M in maps]

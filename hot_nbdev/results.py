@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['write_csv', 'read_rows', 'check_results', 'append_row', 'library_commit', 'processor', 'row', 'Table', 'setting',
-           'summarize', 'mean_of', 'searched', 'epoch_costs']
+           'summarize', 'mean_of']
 
 # %% ../nbs/55_results.ipynb #e7418c23
 import csv
@@ -13,7 +13,9 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,19 +44,13 @@ def _read(path) -> tuple:       # header, rows
     "Header and rows of a table, or an error that says what is wrong with the file."
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-        if "\0" in text:
-            raise ValueError("it holds zero bytes")
         head, *lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line] or [[]]
-    except OSError as e:
-        raise ValueError(f"{path} cannot be read ({e.strerror or e}); name another file") from e
-    except (ValueError, csv.Error) as e:
+    except (OSError, ValueError, csv.Error) as e:
         raise ValueError(f"{path} is no table of results ({e}); name another file") from e
-    twice = sorted({name for name in head if head.count(name) > 1})
-    if twice:
-        raise ValueError(f"{path} has the columns {twice} more than once; rename them in its header, or name another file")
-    for i, line in enumerate(lines):
-        if len(line) > len(head):
-            raise ValueError(f"{path} has rows that are longer than its header, first row {i + 1}; mend it, or name another file")
+    wrong = ["zero bytes"] if "\0" in text else [f"the column {name!r} twice" for name in head if head.count(name) > 1]
+    wrong += [f"a row that is longer than its header, row {i}" for i, line in enumerate(lines, 1) if len(line) > len(head)]
+    if wrong:
+        raise ValueError(f"{path} is no table of results (it has {wrong[0]}); mend it, or name another file")
     return head, [dict(zip(head, [*line, *[""] * (len(head) - len(line))])) for line in lines]
 
 # %% ../nbs/55_results.ipynb #93b79fac
@@ -66,10 +62,9 @@ def read_rows(path) -> list:        # of dicts of strings
 def check_results(path) -> None:
     "Raise now what would otherwise keep a row from being added after a run: a file that is no table, or cannot be written."
     path = Path(path).resolve()
-    if path.exists():
-        _read(path)
-    first = next(p for p in (path.parent, *path.parents) if p.exists())
-    if not first.is_dir() or not os.access(first, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    read_rows(path)
+    first = next(p for p in (path, *path.parents) if p.exists())
+    if not (first == path or first.is_dir()) or not os.access(first, os.W_OK):
         raise ValueError(f"{path} cannot be written; name a file in a folder that can")
 
 
@@ -89,29 +84,22 @@ def library_commit(
     package: str | Path | None = None,      # folder of the package; default: this one
 ) -> str:                                   # 12 letters, with a + if the package was changed since; empty outside its repository
     "Commit of the checkout that the package lies in."
-    import subprocess
-
     import hot_nbdev
     top = Path(package or next(iter(hot_nbdev.__path__))).resolve().parent
-
-    def git(*words):
-        return subprocess.run(["git", "-C", str(top), *words], capture_output=True, text=True, check=True).stdout.strip()
+    if not (top / ".git").exists() or not (top / "settings.ini").is_file():
+        return ""
+    git = lambda *words: subprocess.run(["git", "-C", str(top), *words], capture_output=True, text=True).stdout.strip()
     try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != top or not (top / "settings.ini").is_file():
-            return ""
         return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno", "--", "hot_nbdev") else "")
-    except (OSError, subprocess.CalledProcessError):
+    except OSError:             # no git here
         return ""
 
 
 def processor() -> str:
     "Model name of the processor."
-    try:
-        names = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-                 if line.startswith("model name")]
-    except OSError:             # no Linux
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")        # of Linux
+    found = re.search(r"^model name\s*:\s*(.+)$", info.read_text() if info.exists() else "", re.M)
+    return found[1] if found else platform.processor() or platform.machine()
 
 # %% ../nbs/55_results.ipynb #3173fe0c
 def _hardware(device: torch.device) -> str:
@@ -198,53 +186,41 @@ class Table(list):
 
     def __repr__(self) -> str:
         widths = [max(map(len, column)) for column in zip(*self.cells())]
-        return "\n".join("  ".join(t.ljust(w) for t, w in zip(line, widths)).rstrip() for line in self.cells())
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in self.cells())
 
     def _repr_html_(self) -> str:
         from html import escape
-        head, *body = ["".join(f"<{tag}>{escape(t)}</{tag}>" for t in line)
-                       for tag, line in zip(["th"] + ["td"] * len(self), self.cells())]
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(f'<tr>{b}</tr>' for b in body)}</tbody></table>"
+        row = lambda tag, line: "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in line) + "</tr>"
+        head, *body = self.cells()
+        return f"<table><thead>{row('th', head)}</thead><tbody>{''.join(row('td', line) for line in body)}</tbody></table>"
 
 # %% ../nbs/55_results.ipynb #48bd6c47
 def setting(row: dict, name: str):
     "A column of a row, or what its JSON columns settings, training and model say; None if nothing does."
-    if row.get(name) not in (None, ""):
-        return row[name]
-    for column in ("settings", "training", "model"):
-        text = str(row.get(column) or "")
-        found = json.loads(text) if text.startswith("{") else {}        # other tables have a plain name there
-        if name in found:
-            return found[name]
-    return None
+    told = [json.loads(row[key]) for key in ("settings", "training", "model") if str(row.get(key, "")).startswith("{")]
+    return next((found[name] for found in [row, *told] if found.get(name) not in (None, "")), None)
 
 # %% ../nbs/55_results.ipynb #c317b5b1
 def summarize(
-    rows: Sequence,         # of `read_rows`
-    by: Sequence,           # columns or settings that make a line
-    of: Sequence,           # columns of numbers
-    digits: int = 3,        # shown behind the point
-) -> Table:                 # a line for each group, in the order met: its key, runs, mean and `…_sd` of each number
+    rows: Sequence,             # of `read_rows`
+    by: str | Sequence,         # columns or settings that make a line
+    of: str | Sequence,         # columns of numbers
+    digits: int = 3,            # shown behind the point
+) -> Table:                     # a line for each group, in the order met: its key, runs, mean and `…_sd` of each number
     "Mean and standard deviation (R - 1) over the runs that differ in nothing named by `by`; no deviation of a single run."
-    rows, by, of = list(rows), *([names] if isinstance(names, str) else list(names) for names in (by, of))
-    unknown = [name for name in of if not any(name in r for r in rows)]
-    if rows and unknown:
+    by, of = ([names] if isinstance(names, str) else list(names) for names in (by, of))
+    if rows and (unknown := [name for name in of if not any(name in r for r in rows)]):
         raise ValueError(f"summarize: no row has the columns {unknown}; they have {list(rows[0])}")
     groups = {}
     for r in rows:
         groups.setdefault(tuple(str(setting(r, key)) for key in by), []).append(r)
-    return Table([{**dict(zip(by, key)), "runs": len(found), **_spread(found, of)} for key, found in groups.items()], digits)
-
-
-def _spread(rows: list, of: Sequence) -> dict:
-    "Mean and deviation of each of these columns."
-    line = {}
-    for name in of:
-        values = [float(r[name]) for r in rows if r.get(name) not in (None, "")]
-        line[name] = statistics.mean(values) if values else None
-        finite = all(map(math.isfinite, values))            # not of a run that diverged
-        line[f"{name}_sd"] = None if len(values) < 2 else statistics.stdev(values) if finite else math.nan
-    return line
+    lines = [{**dict(zip(by, key)), "runs": len(found)} for key, found in groups.items()]
+    for line, found in zip(lines, groups.values()):
+        for name in of:
+            values = [float(r[name]) for r in found if r.get(name) not in (None, "")]
+            line[name] = statistics.fmean(values) if values else None
+            line[f"{name}_sd"] = torch.tensor(values, dtype=torch.float64).std().item() if len(values) > 1 else None
+    return Table(lines, digits)
 
 
 def mean_of(
@@ -257,40 +233,3 @@ def mean_of(
     if not found:
         raise ValueError(f"mean_of: none of {len(rows)} rows has {where}")
     return statistics.mean(found)
-
-# %% ../nbs/55_results.ipynb #5ea7c402
-def searched(
-    rows: Sequence,         # of `read_rows`: data, setting, kind, value, score, validation, taken; one line for each run
-    called: dict,           # setting -> its name in the table; others are not shown
-    words: dict | None = None,  # value -> its name in the table; a score's name too
-) -> Table:                 # a line for each value of these settings
-    "What a search tried and took; a ValueError where a rate that was taken is not inside the rates that were tried."
-    grids = {}
-    for r in rows:
-        if r["setting"] == "rate":
-            grids.setdefault((r["data"], r["kind"]), {})[float(r["value"])] = r["taken"] == "1"
-    for (data, kind), grid in grids.items():
-        best = [rate for rate, taken in grid.items() if taken]
-        if len(best) != 1 or best[0] in (min(grid), max(grid)):
-            raise ValueError(f"searched: of the rates {sorted(grid)} of {kind} on {data}, {best} was taken, which is not one inside "
-                             "of them; let the search go on before its rows are shown")
-    named = lambda text: (words or {}).get(text.strip('"'), text.strip('"'))
-    return Table([{"data": r["data"], "setting": called[r["setting"]], "value": named(r["value"]),
-                   "score": named(r["score"].removeprefix("val_")), "on the validation part": float(r["validation"]),
-                   "taken": "yes" if r["taken"] == "1" else ""} for r in rows if r["setting"] in called])
-
-# %% ../nbs/55_results.ipynb #5ea7c405
-def epoch_costs(
-    runs: Sequence,         # of `read_rows`: data, kind, multiply_adds, and the settings that were chosen, as JSON
-    measured: Sequence,     # likewise: data, kind, seconds_per_update, updates
-    sample: str = "sample",     # what multiply-adds are counted for
-) -> Table:                 # a line for each data set and kind, in the order of the runs
-    "Seconds of an epoch, multiply-adds of a sample, and how many runs with that many epochs fit into a day."
-    seconds = {(r["data"], r["kind"]): float(r["seconds_per_update"]) * int(r["updates"]) for r in measured}
-    first = {}
-    for r in runs:
-        first.setdefault((r["data"], r["kind"]), r)
-    return Table([{"data": data, "kind": kind, "seconds of an epoch": seconds[data, kind],
-                   f"million multiply-adds of a {sample}": int(r["multiply_adds"]) / 1e6,
-                   "runs in a day": int(24 * 3600 / (seconds[data, kind] * json.loads(r["choice"])["epochs"]))}
-                  for (data, kind), r in first.items()], digits=2)

@@ -15,33 +15,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # %% ../nbs/01_tensor.ipynb #9c95a720
-#| code-fold: true
-#| code-summary: "Source of _axis and _read: what is no mode or no order is refused"
 def _axis(op: str, ndim: int, mode: int) -> int:
     "The axis `mode` counted from 0, or an error in the name of `op`."
     if not -ndim <= mode < ndim:
-        known = f"; modes are counted from 0 to {ndim - 1}, or from -{ndim} to -1" if ndim else ""
-        raise ValueError(f"{op}: mode {mode} is out of range for a tensor with {ndim} modes{known}")
+        raise ValueError(f"{op}: mode {mode} is out of range for a tensor with {ndim} modes, counted from 0 or, from the end, from -1")
     return mode % ndim
-
-
-def _read(op: str, axes: list, layout: str) -> list:
-    "The axes in the sequence in which `layout` reads them, the slowest first."
-    if layout not in ("row", "kolda"):
-        raise ValueError(f"{op}: layout is {layout!r}; choose 'row' (last axis fastest) "
-                         "or 'kolda' (first axis fastest)")
-    return axes if layout == "row" else axes[::-1]
 
 # %% ../nbs/01_tensor.ipynb #d0adcdb2
 def unfold(
-    x: Tensor,            # (n_1, …, n_k), any dtype
-    mode: int,            # m - 1: axis whose fibers become the columns
-    layout: str = "row",  # order of the columns: "row" (last axis fastest) or "kolda" (first axis fastest)
-) -> Tensor:              # (n_m, product of the other sizes); a view of `x` where its strides allow
+    x: Tensor,   # (n_1, …, n_k), any dtype
+    mode: int,   # m - 1: axis whose fibers become the columns
+) -> Tensor:     # (n_m, product of the other sizes), row-major; a view of `x` where its strides allow
     "The unfolding of `x` along a mode (HOT v1 definition 4, HOT v2 definition 3.4, with its column order stated)."
-    axis = _axis("unfold", x.ndim, mode)
-    others = _read("unfold", [a for a in range(x.ndim) if a != axis], layout)
-    return x.permute(axis, *others).reshape(x.shape[axis], prod([x.shape[a] for a in others]))
+    return x.movedim(_axis("unfold", x.ndim, mode), 0).unsqueeze(-1).flatten(1)
 
 # %% ../nbs/01_tensor.ipynb #5074c099
 def fold(
@@ -51,29 +37,27 @@ def fold(
 ) -> Tensor:               # a tensor of shape `shape`
     "The tensor whose row-major unfolding along a mode is `m`: the inverse of `unfold`."
     axis = _axis("fold", len(shape), mode)
-    others = [n for a, n in enumerate(shape) if a != axis]
-    if tuple(m.shape) != (shape[axis], prod(others)):
-        raise ValueError(f"fold: shape {tuple(shape)} unfolded along mode {mode} is ({shape[axis]}, {prod(others)}), "
-                         f"but the matrix is {tuple(m.shape)}")
+    others = [*shape[:axis], *shape[axis + 1:]]
+    if m.shape != (shape[axis], prod(others)):
+        raise ValueError(f"fold: {tuple(shape)} unfolded along mode {mode} is {(shape[axis], prod(others))}, but m is {tuple(m.shape)}")
     return m.reshape(shape[axis], *others).movedim(0, axis)
 
 # %% ../nbs/01_tensor.ipynb #4f855214
 def vec(
-    x: Tensor,            # (n_1, …, n_k)
-    layout: str = "row",  # "row" (last axis fastest) or "kolda" (first axis fastest)
-) -> Tensor:              # (n_1 ⋯ n_k,); a view of `x` where its strides allow
+    x: Tensor,   # (n_1, …, n_k)
+) -> Tensor:     # (n_1 ⋯ n_k,), row-major; a view of `x` where its strides allow
     "All entries of `x` as one vector."
-    return x.permute(_read("vec", list(range(x.ndim)), layout)).reshape(-1)
+    return x.reshape(-1)
 
 # %% ../nbs/01_tensor.ipynb #bf055ea1
 def kolda_index(
     shape: Sequence[int],     # (n_1, …, n_k)
     mode: int | None = None,  # m - 1: the unfolded axis; None stands for `vec`
-) -> Tensor:                  # int64 index p with unfold(x, mode)[:, p] == unfold(x, mode, "kolda")
+) -> Tensor:                  # int64 index p: in their order stand unfold(x, mode)[:, p], and vec(x)[p]
     "Where each column in Kolda and Bader's order stands in row-major order: the converter between the two."
     axis = None if mode is None else _axis("kolda_index", len(shape), mode)
     others = [n for a, n in enumerate(shape) if a != axis]
-    return vec(torch.arange(prod(others)).reshape(others), layout="kolda")
+    return torch.arange(prod(others)).reshape(others).permute(list(range(len(others)))[::-1]).reshape(-1)
 
 # %% ../nbs/01_tensor.ipynb #d0b4527c
 def outer(
@@ -81,25 +65,17 @@ def outer(
 ) -> Tensor:           # (n_1, …, n_k)
     "The product of one entry of each vector, for all choices of entries (HOT v2 definition 3.6)."
     if not vectors or any(v.ndim != 1 for v in vectors):
-        raise ValueError(f"outer: vectors are needed, at least one, but their shapes are "
-                         f"{[tuple(v.shape) for v in vectors]}; flatten what is no vector")
+        raise ValueError(f"outer: vectors are needed, at least one, but the shapes are {[tuple(v.shape) for v in vectors]}")
     return reduce(lambda t, v: t[..., None] * v, vectors)
 
 # %% ../nbs/01_tensor.ipynb #ed557e7a
 _LANES = 16     # float32 numbers in one 512-bit vector
 
 
-def _shared_product(
-    x: Tensor,                   # (n_1, …, n_k)
-    A: Tensor,                   # (d, n_m)
-    axis: int,                   # m - 1, from 0
-    bias: Tensor | None = None,  # (d,)
-) -> Tensor:                     # (n_1, …, d, …, n_k)
-    "One matrix for all fibers: the modes before `axis` count the products, those behind it their columns."
+def _shared_product(x: Tensor, A: Tensor, axis: int, bias: Tensor | None = None) -> Tensor:
+    "One matrix (d, n_m) for all fibers: the modes before `axis` count the products, those behind it their columns."
     before, (n, *after) = x.shape[:axis], x.shape[axis:]
     left, right, d = prod(before), prod(after), A.shape[0]
-    if right == 1:
-        return F.linear(x.reshape(left, n), A, bias).reshape(*before, d, *after)
     if right < _LANES:
         rows = x.movedim(axis, -1).reshape(left * right, n)
         return F.linear(rows, A, bias).reshape(*before, *after, d).movedim(-1, axis)
@@ -112,32 +88,27 @@ def _shared_product(
 #| code-summary: "Source of _check_factor: what does not fit is refused"
 def _check_factor(x: Tensor, A: Tensor, axis: int, batch: int, bias: Tensor | None) -> None:
     "Raise unless `mode_dot` can multiply this axis by `A`, and `bias` goes with it."
-    n, mode = x.shape[axis], axis - batch
-    if A.ndim not in ((2, 2 + batch) if batch else (1, 2)) or A.shape[-1] != n:
-        more = f"(*batch, d, {n}) with {batch} batch axes" if batch else f"({n},)"
-        hint = "; its transpose fits: A.mT" if A.ndim in (2, 2 + batch) and A.shape[-2] == n else ""
-        raise ValueError(f"mode_dot: mode {mode} of x {tuple(x.shape)} has size {n}, so A must be (d, {n}) or "
-                         f"{more}, but is {tuple(A.shape)}{hint}")
+    n, known = x.shape[axis], A.ndim in (2, 2 + batch)
+    if not known or A.shape[-1] != n or any(a not in (1, b) for a, b in zip(A.shape[:-2], x.shape[:batch])):
+        own = f" or ({''.join(f'{b}, ' for b in x.shape[:batch])}d, {n})" if batch else ""
+        hint = "; its transpose fits: A.mT" if known and A.shape[-2] == n else ""
+        raise ValueError(f"mode_dot: mode {axis - batch} of x {tuple(x.shape)} has size {n}, so A must be (d, {n}){own}, "
+                         f"but is {tuple(A.shape)}{hint}")
     if bias is not None and (A.ndim, bias.shape) != (2, A.shape[:1]):
-        raise ValueError(f"mode_dot: bias has shape {tuple(bias.shape)}, but goes with one matrix for all fibers "
-                         f"and must be {tuple(A.shape[-2:-1])}, one number for each of its rows; A is {tuple(A.shape)}")
-    if A.ndim > 2 and any(a not in (1, b) for a, b in zip(A.shape, x.shape[:batch])):
-        raise ValueError(f"mode_dot: the batch {tuple(A.shape[:batch])} of A does not broadcast to the batch "
-                         f"{tuple(x.shape[:batch])} of x; expand x first where A has the larger one")
+        raise ValueError(f"mode_dot: bias has shape {tuple(bias.shape)}, but goes with one matrix for all fibers and must be "
+                         f"{tuple(A.shape[-2:-1])}; A is {tuple(A.shape)}")
 
 # %% ../nbs/01_tensor.ipynb #f4e5ab64
 def mode_dot(
     x: Tensor,                   # (*batch, n_1, …, n_k)
-    A: Tensor,                   # (d, n_m), or (*batch, d, n_m) that broadcasts; without batch axes also (n_m,)
+    A: Tensor,                   # (d, n_m), or (*batch, d, n_m) that broadcasts
     mode: int,                   # m - 1, counted from 0 behind the batch axes, or from -1 at the end
     batch: int = 0,              # number of batch axes of `x`
     bias: Tensor | None = None,  # (d,), added along the mode; with one matrix for all fibers only
-) -> Tensor:                     # like `x`, with size d in the mode; without the mode if A is a vector
+) -> Tensor:                     # like `x`, with size d in the mode
     "Multiply every fiber of a mode by `A` (HOT v2 definition 3.5, with its index range corrected)."
     axis = batch + _axis("mode_dot", x.ndim - batch, mode)
     _check_factor(x, A, axis, batch, bias)
-    if A.ndim == 1:
-        return _shared_product(x, A[None], axis).squeeze(axis)
     return _shared_product(x, A, axis, bias) if A.ndim == 2 else _batched_product(x, A, axis, batch)
 
 # %% ../nbs/01_tensor.ipynb #09725f81
@@ -146,39 +117,28 @@ def contraction_sequence(
     sizes_out: Sequence[int],  # size H_m of each mode after its product
 ) -> list:                     # positions of the modes, in the sequence that costs least
     "The sequence of mode products with the fewest multiply-adds: ascending 1/D - 1/H."
-    if len(sizes_in) != len(sizes_out):
-        raise ValueError(f"contraction_sequence: {len(sizes_in)} sizes before the products, but "
-                         f"{len(sizes_out)} after them; give one of each for every mode")
-    key, sequence = [1 / max(d, 1) - 1 / max(h, 1) for d, h in zip(sizes_in, sizes_out)], []
+    key, sequence = [1 / max(d, 1) - 1 / max(h, 1) for d, h in zip(sizes_in, sizes_out, strict=True)], []
     for m in range(len(key)):
-        place = sum(key[s] <= key[m] for s in sequence)
-        sequence.insert(place, m)
+        sequence.insert(sum(key[s] <= key[m] for s in sequence), m)
     return sequence
 
 # %% ../nbs/01_tensor.ipynb #5826c4bc
 def multi_mode_dot(
     x: Tensor,                           # (n_1, …, n_k)
-    mats: Sequence[Tensor],              # a matrix (d, n_m) or vector (n_m,) for each of `modes`
+    mats: Sequence[Tensor],              # a matrix (d, n_m) for each of `modes`
     modes: Sequence[int] | None = None,  # axes of `x`; None: the first ones, one for each matrix
-) -> Tensor:                             # `x` with the modes multiplied; modes of vectors removed
+) -> Tensor:                             # `x` with the modes multiplied
     "Multiply several modes of `x`, each by its matrix, in the cheapest order."
     modes = [_axis("multi_mode_dot", x.ndim, m) for m in (range(len(mats)) if modes is None else modes)]
     if len(modes) != len(mats) or len(set(modes)) < len(modes):
-        raise ValueError(f"multi_mode_dot: {len(mats)} matrices for the modes {modes}; give one for each mode, and "
-                         "multiply matrices of the same mode first")
-    rows = [A[None] if A.ndim == 1 else A for A in mats]        # a vector is a matrix of one row
-    for i in contraction_sequence([x.shape[m] for m in modes], [len(A) for A in rows]):
-        x = mode_dot(x, rows[i], modes[i])
-    return x.squeeze(tuple(m for m, A in zip(modes, mats) if A.ndim == 1))
+        raise ValueError(f"multi_mode_dot: {len(mats)} matrices for the modes {modes}; multiply those of the same mode first")
+    for i in contraction_sequence([x.shape[m] for m in modes], [len(A) for A in mats]):
+        x = mode_dot(x, mats[i], modes[i])
+    return x
 
 # %% ../nbs/01_tensor.ipynb #7f3abc87
-def _batched_product(
-    x: Tensor,   # (*batch, n_1, …, n_k)
-    A: Tensor,   # (*batch, d, n_m)
-    axis: int,   # that of mode m, batch axes included
-    batch: int,  # number of batch axes, at least 1
-) -> Tensor:     # (*batch, n_1, …, d, …, n_k)
-    "A matrix for each element of the batch: repeated over the modes before the mode, or the mode put in front."
+def _batched_product(x: Tensor, A: Tensor, axis: int, batch: int) -> Tensor:
+    "A matrix (*batch, d, n_m) for each element: repeated over the modes before the mode, or the mode put in front."
     lead, before, (n, *after) = x.shape[:batch], x.shape[batch:axis], x.shape[axis:]
     left, right, d = prod(before), prod(after), A.shape[-2]
     if axis > batch and right < 4 * d:

@@ -18,40 +18,22 @@ class FeedForward(nn.Module):
         dim: int,                   # features of a token, D
         hidden: int | None = None,  # features within, M; default 4 dim
         kind: str = "gelu",         # 'gelu' or 'swiglu'
-        *,
-        dropout: float = 0.0,       # share of hidden features that training drops
+        *, dropout: float = 0.0,    # share of hidden features that training drops
         bias: bool | None = None,   # default: as published, with 'gelu' and not with 'swiglu'
-        device=None, dtype=None,
+        **new,                      # device, dtype
     ):
         super().__init__()
         if kind not in ("gelu", "swiglu"):
             raise ValueError(f"FeedForward: kind is {kind!r}; choose one of ('gelu', 'swiglu')")
-        self.gated, hidden = kind == "swiglu", 4 * dim if hidden is None else hidden
-        bias, new = not self.gated if bias is None else bias, dict(device=device, dtype=dtype)
-        self.up = nn.Linear(dim, hidden * (2 if self.gated else 1), bias, **new)    # gate and content in one
+        self.gated, hidden = kind == "swiglu", hidden or 4 * dim
+        bias = not self.gated if bias is None else bias
+        self.up = nn.Linear(dim, 2 * hidden if self.gated else hidden, bias, **new)     # gate and content in one
         self.down = nn.Linear(hidden, dim, bias, **new)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:     # (…, dim), both
-        x = self.up(x)
-        if self.gated:
-            gate, x = x.chunk(2, -1)
-            x = F.silu(gate) * x
-        else:
-            x = F.gelu(x)
-        return self.down(self.dropout(x))
-
-# %% ../nbs/11_transformer.ipynb #tfblk008
-#| code-fold: true
-#| code-summary: "Source of what a block asks its attention beside x"
-def _asked(norm: nn.Module | None, context: Tensor | None, mask: Tensor | None) -> dict:
-    "A block's context behind its norm, with its mask; nothing where there is none."
-    if context is not None and norm is None:
-        raise ValueError("Block: it was made without context=True, but there is a context; make it with context=True")
-    if context is None and norm is not None:
-        raise ValueError("Block: it was made with context=True, but there is no context; give one, or make it without")
-    more = {} if mask is None else {"context_mask": mask}       # without a context the attention refuses it
-    return more if context is None else {"context": norm(context), **more}
+        gate, x = self.up(x).chunk(2, -1) if self.gated else (None, self.up(x))
+        return self.down(self.dropout(F.gelu(x) if gate is None else F.silu(gate) * x))
 
 # %% ../nbs/11_transformer.ipynb #43212c24
 class Block(nn.Module):
@@ -61,18 +43,21 @@ class Block(nn.Module):
         attention: nn.Module,   # layer(x, mask), with `dim`
         ff: nn.Module | None,   # on each token alone; None leaves this half out
         dropout: float = 0.0,   # on what both add
-        *,
-        context: bool = False,  # does the attention ask a context?
-        device=None, dtype=None,
+        *, context: bool = False,   # does the attention ask a context?
+        **new,                      # of the norms: device, dtype
     ):
         super().__init__()
         self.attention, self.ff, self.dropout = attention, ff, nn.Dropout(dropout)
-        norm = lambda: nn.LayerNorm(attention.dim, device=device, dtype=dtype)
+        norm = lambda: nn.LayerNorm(attention.dim, **new)
         self.norm1 = nn.Identity() if getattr(attention, "own_norm", False) else norm()
         self.norm2, self.norm_context = None if ff is None else norm(), norm() if context else None
 
     def forward(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
-        return self.rest(x, self.attention(self.norm1(x), mask, **_asked(self.norm_context, context, context_mask)))
+        if (context is None) != (self.norm_context is None):
+            raise ValueError(f"Block: the context is {'missing' if context is None else 'one too many'}, since it was made with "
+                             f"context={context is None}; give one with context=True, and none with context=False")
+        more = {"context": None if context is None else self.norm_context(context), "context_mask": context_mask}
+        return self.rest(x, self.attention(self.norm1(x), mask, **{name: t for name, t in more.items() if t is not None}))
 
     def rest(self, x: Tensor, y: Tensor) -> Tensor:
         "Add what the attention found, then the feed-forward network."
@@ -98,7 +83,6 @@ def normalize_series(
     x: Tensor,                   # (*batch, n1, …, nk, c)
     mask: Tensor | None = None,  # bool, (*batch, n1, …, nk)
     axis: int = -2,              # axis of x over which to normalize, negative
-    eps: float = 1e-5,           # added to the variance
 ) -> tuple:                      # normalized x with zeros where the mask says no, means, deviations
     "Mean 0 and variance 1 along one mode, over the positions that take part, in float32 at least."
     kind, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32))    # squares overflow in float16
@@ -106,5 +90,5 @@ def normalize_series(
     away = x - mean
     if mask is not None:
         away = away.masked_fill(~mask[..., None], 0.0)
-    deviation = (masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + eps).sqrt()
+    deviation = (masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + 1e-5).sqrt()     # a constant series has variance 0
     return tuple(t.to(kind) for t in (away / deviation, mean, deviation))

@@ -59,24 +59,7 @@ function image(p) {
   return svg(p, 4 * n, 4 * m, `<image href="${canvas.toDataURL()}" width="${4 * n}" height="${4 * m}" style="image-rendering:pixelated"/>`);
 }
 
-const seen = ([x, y, z = 0]) => [146 + 72 * x + 38 * y, 122 - 30 * y - 80 * z];      // two axes along the ground, one up
-const below = (u, v) => { const y = (122 - v) / 30; return [(u - 146 - 38 * y) / 72, y]; };
-
-function space(p) {
-  const at = v => seen(v).map(num).join(" "), path = line => "M" + line.map(at).join("L");
-  const [foot, point] = [[...p.target.slice(0, 2), 0], p.point];
-  const word = (v, right, up, t) => { const [x, y] = seen(v); return `<text x="${num(x + right)}" y="${num(y - up)}">${text(t)}</text>`; };
-  const dot = (v, r) => { const [x, y] = seen(v).map(num); return `<circle cx="${x}" cy="${y}" r="${r}"/>`; };
-  return svg(p, 296, 176, `<path d="${path(p.ground)}Z" fill-opacity=".07" stroke="currentColor" stroke-opacity=".3"/>` +
-    `<g style="fill:var(--moving-more,#3f7fb5);stroke:var(--moving-more,#3f7fb5)"><path d="${path(p.area)}Z" fill-opacity=".3"/></g>` +
-    `<path d="${path([[-1.2, 0, 0], [1.2, 0, 0]])}${path([[0, -1.2, 0], [0, 1.2, 0]])}" stroke="currentColor" stroke-opacity=".4"/>` +
-    `<path d="${path([foot, p.target])}" stroke="currentColor" stroke-dasharray="3 4"/>` +
-    `<path d="${path([point, p.target])}" stroke="currentColor"/>${dot(foot, 3)}` +
-    `<g style="fill:var(--moving-less,#c07a2c)">${dot(p.target, 6)}</g><g style="fill:var(--moving-more,#3f7fb5)">${dot(point, 7)}</g>` +
-    word(p.target, -62, -4, "target") + word([1.2, 0, 0], 4, -14, "1st") + word([0, 1.2, 0], -30, 4, "2nd"));
-}
-
-const draw = p => p.draw ? p.draw(p) : p.lines ? curves(p) : p.pixels ? image(p) : p.ground ? space(p) : cells(p);
+const draw = p => p.draw ? p.draw(p) : p.lines ? curves(p) : p.pixels ? image(p) : cells(p);
 
 /* ---- tensors of three modes ---- */
 
@@ -277,45 +260,6 @@ kinds.dial = {
     return `α = ${num(d.alphas[s.k])}. NdLinear ${s.h} × ${s.h}: ${count(d.parameters[s.h - 1])} parameters, error at least ` +
       `${four(this.floors(d, s)[s.k])} of a variance of ${four(sum(d.squares[s.k]))}. The smallest dense network with as many has ` +
       `${units} unit${units > 1 ? "s" : ""} in a layer, ${count(own)} parameters and no floor. Measured: ${seen.join(", ") || "no run has this α"}.`;
-  },
-};
-
-kinds.reach = {
-  first: () => ({way: 1, a0: 8, a1: 3, b0: 7, b1: 4, share: 0}),
-  controls: d => [{key: "way", label: "combine by", choices: [1, 2], names: ["product", "sum"]},
-    ...["a0", "a1", "b0", "b1"].map((key, k) => ({key, low: 0, high: 10, shown: v => num(v / 10),
-      label: `mode ${k < 2 ? 1 : 2}, query ${k % 2}: weight on key 0`})),
-    {key: "share", label: `share of ${d.heads} more heads`, low: 0, high: 10, shown: v => `${10 * v} %`, play: true}],
-  find(d, s) {
-    const map = (p, q) => [[p / 10, 1 - p / 10], [q / 10, 1 - q / 10]], A = map(s.a0, s.a1), B = map(s.b0, s.b1), t = s.share / 10;
-    const bits = range(4).map(i => [Math.floor(i / 2), i % 2]);
-    const one = bits.map(([i, k]) => bits.map(([j, l]) => s.way === 1 ? A[i][j] * B[k][l]
-      : ((k === l) * A[i][j] + (i === j) * B[k][l]) / 2));
-    const S = one.map((row, i) => row.map((v, j) => (1 - t) * v + t * d.near[i][j]));
-    const inner = (M, N) => sum(M.flat().map((v, i) => v * N.flat()[i])), less = (M, N) => M.map((row, i) => row.map((v, j) => v - N[i][j]));
-    const length = M => Math.sqrt(inner(M, M)), place = M => d.axes.map(e => inner(M, e)), near = place(d.near);
-    const area = d.areas[s.way - 1].map(c => c.map((v, k) => (1 - t) * v + t * near[k]));
-    return {A, B, S, t, near, area, point: place(S), target: place(d.target), up: length(less(d.target, d.near)),
-            along: length(less(d.near, S)), all: length(less(d.target, S))};
-  },
-  panels(d, s) {
-    const f = this.find(d, s), wide = (title, rows) => ({...numbers(title, rows, [], 1), cell: 42});
-    return [wide("map of mode 1", f.A), wide("map of mode 2", f.B), wide("what the layer applies", f.S), wide("target", d.target),
-      {title: "in three of 16 coordinates", ground: d.ground, area: f.area, point: f.point, target: f.target, start: true, quiet: true,
-       drag: (_, u, v) => this.move(s, f, below(u, v))}];
-  },
-  move(s, f, spot) {      // the map of mode 1 that brings the point nearest to a place on the ground
-    if (s.share === 10) return;
-    const [x, y] = spot.map((v, k) => (v - f.t * f.near[k]) / (1 - f.t)), turn = (s.b0 - s.b1) / 10;
-    const same = clip(s.way === 1 ? x : 2 * x - 1, -1, 1), free = 1 - Math.abs(same);
-    const lean = s.way === 2 ? clip(2 * y, -free, free) : turn ? clip(y / turn, -free, free) : 0;
-    [s.a0, s.a1] = [same, -same].map(v => clip(Math.round(5 * (1 + lean + v)), 0, 10));
-  },
-  says(d, s) {
-    const f = this.find(d, s), least = d.least[s.way - 1], name = ["product", "sum"][s.way - 1];
-    return `The distance to the target is ${f.all.toFixed(2)}: ${f.up.toFixed(2)} upward, which no heads change, and ` +
-      `${f.along.toFixed(2)} within what heads reach. ` + (s.share ? `The ${name} has ${100 - 10 * s.share} % of the weight.`
-      : `One ${name} alone comes to ${least.toFixed(2)} at best.`);
   },
 };
 

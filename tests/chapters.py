@@ -68,14 +68,12 @@ class Chapter:
 def tables_read(chapter):
     """What the chapter asks `results_file` for, each once, in order: names that are written in full.
 
-    A name that only a run would tell is an AssertionError. Of arrays in maps/ the end may be open, and
-    `results_file().parent` is no table.
+    A name that only a run would tell is an AssertionError.
     """
     found = []
     for i, cell in enumerate(chapter.code):
         nodes = list(ast.walk(ast.parse(cell.source))) if "results_file" in cell.source else []
         calls = {id(n.func): n for n in nodes if isinstance(n, ast.Call)}
-        above = {id(n.value) for n in nodes if isinstance(n, ast.Attribute) and n.attr == "parent"}
         for node in nodes:
             if "results_file" not in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", "")):
                 continue
@@ -83,13 +81,9 @@ def tables_read(chapter):
                 continue
             call = calls.get(id(node))
             name = call.args[0] if call and len(call.args) == 1 and not call.keywords else None
-            if isinstance(name, ast.JoinedStr) and ast.unparse(name)[1:].strip("'\"").startswith("maps/"):
-                continue
-            if isinstance(name, ast.Constant):
-                found.append((i, node.lineno, node.col_offset, name.value))
-            else:
-                assert call and not call.args and id(call) in above, (
-                    f"{chapter.path.name}: {ast.unparse(call or node)} does not name its table in full")
+            said = f"{chapter.path.name}: {ast.unparse(call or node)} does not name its table in full"
+            assert isinstance(name, ast.Constant), said
+            found.append((i, node.lineno, node.col_offset, name.value))
     return list(dict.fromkeys(name for *_, name in sorted(found)))
 
 

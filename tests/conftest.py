@@ -8,7 +8,7 @@ import torch
 
 sys.modules.setdefault("rfc3987_syntax", None)      # jsonschema takes a second to import a grammar of addresses
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools"), str(ROOT / "examples")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools"), str(ROOT / "examples")]
 
 from order import pytest_collection_modifyitems, pytest_xdist_make_scheduler  # noqa: E402, F401
 

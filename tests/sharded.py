@@ -228,9 +228,9 @@ def errors(meshes, note):
     layer = shard_modes(KroneckerAttention(DIM, HEADS, 2).double(), meshes["all"], {1: "all"})
     rank = distributed.get_rank()
     for name, x, mask, says in [
-            ("batch", tensor(2 + (rank == 1), 3, 2, DIM), None, "the batch has sizes [2, 3, 2, 2] in the processes"),
-            ("mode", tensor(2, 3 + (rank == 2), 2, DIM), None, "mode 0 has sizes [3, 3, 4, 3]"),
-            ("mask", tensor(2, 3, 2, DIM), random_mask(2, 3, 2) if rank else None, "the mask is given in some")]:
+            ("batch", tensor(2 + (rank == 1), 3, 2, DIM), None, "size of the batch is [2, 3, 2, 2] in the processes"),
+            ("mode", tensor(2, 3 + (rank == 2), 2, DIM), None, "size of mode 0 is [3, 3, 4, 3]"),
+            ("mask", tensor(2, 3, 2, DIM), random_mask(2, 3, 2) if rank else None, "number of masks is [0, 1, 1, 1]")]:
         note[f"error {name}"] = 1.0
         try:
             layer(x, mask)

@@ -50,14 +50,15 @@ def write_scene(dates=None):
     np.save("mask.npy", labels)
 
 
-def write_volumes(path="own.npz", size=8, masks=False, seed=0):
-    "Bright and dark cubes in the layout of MedMNIST."
+def write_volumes(path="own.npz", size=8, masks=False, seed=0, order=3, channels=()):
+    "Bright and dark cubes, or squares, in the layout of MedMNIST."
     chance, arrays = np.random.default_rng(seed), {}
     for split, n in (("train", 16), ("val", 8), ("test", 8)):
         arrays[f"{split}_labels"] = (np.arange(n) % 2).astype(np.uint8)[:, None]
-        bright = 80 * arrays[f"{split}_labels"][:, :, None, None]
-        arrays[f"{split}_images"] = (chance.integers(0, 90, (n, size, size, size)) + bright).astype(np.uint8)
+        shape = (n, *order * [size], *channels)
+        bright = 80 * arrays[f"{split}_labels"].reshape(n, *[1] * (len(shape) - 1))
+        arrays[f"{split}_images"] = (chance.integers(0, 90, shape) + bright).astype(np.uint8)
         if masks:
-            arrays[f"{split}_masks"] = chance.random((n, size, size, size)) < 0.7
+            arrays[f"{split}_masks"] = chance.random(shape[:order + 1]) < 0.7
     np.savez(path, **arrays)
     return arrays

@@ -4,7 +4,7 @@
     python tests/stress.py kills disk       some parts
     python tests/stress.py --share 0.01     a hundredth of each, to see that it works; nothing is written
 
-Each part returns how many times it tried and what went wrong. Whole runs are written to results/stress.csv, which
+Each part returns how many times it tried and what went wrong. Whole runs are written to bench/rows/stress.csv, which
 the page "What we promise" shows; properties go on where they were broken off. Random numbers come from a seed,
 moments of kills from the clock.
 """
@@ -35,7 +35,7 @@ import torch  # noqa: E402
 
 from hot_nbdev.results import append_row, read_rows, write_csv  # noqa: E402
 
-UNDER_WAY = ROOT / "results"    # what has no end yet
+UNDER_WAY = ROOT / "runs"    # what has no end yet
 FORK = get_context("fork")      # torch is imported once, not by each of hundreds of processes
 
 
@@ -170,9 +170,9 @@ def kinds():
     "name -> (writes a good file, reads one); the file's name ends as its kind wants."
     from hot_nbdev.adapter_files import load_adapters, save_adapters
     from hot_nbdev.config import read_settings
-    from hot_nbdev.files import load_array
+    from hot_nbdev.data.files import load_array
+    from hot_nbdev.data.series import load_series
     from hot_nbdev.models import load_model
-    from hot_nbdev.series import load_series
     from hot_nbdev.streaming import load_state, save_state
     model, state, adapters, array = small_model(), stream(), adapted(), np.arange(60.).reshape(5, 12)
     line = "date,a,b\n" + "".join(f"2020-01-{d:02} 00:00:00,{d}.5,{-d}\n" for d in range(1, 29))
@@ -289,12 +289,11 @@ def properties(folder, count):
 def mutants(folder, count):
     "Small changes of the library, each of which a test has to notice."
     done = subprocess.run([sys.executable, "tools/mutants.py"], cwd=ROOT, capture_output=True, text=True)
-    last = re.search(r"(\d+) mutants: (\d+) killed, (\d+) survived \((\d+) .*", done.stdout)
+    last = re.search(r"(\d+) mutants: (\d+) noticed, (\d+) .*, (\d+) survived", done.stdout)
     if not last:
         return Found(0, [done.stdout[-2000:] + done.stderr[-2000:]], "small changes of the library")
-    wrong = [line for line in done.stdout.splitlines()      # a survivor that changes nothing has its reason behind it
-             if line.startswith("lost") or (line.startswith("survived") and line.endswith("  "))]
-    return Found(int(last[1]), wrong, f"small changes of the library, {last[2]} noticed, {last[4]} that change nothing")
+    wrong = [line for line in done.stdout.splitlines() if line.startswith("survived")]
+    return Found(int(last[1]), wrong, f"small changes of the library, {last[2]} noticed, {last[3]} that change nothing")
 
 
 PARTS = dict(properties=(properties, 2000), shapes=(shapes, 10_000), kills=(kills, 1000), appends=(appends, 2000),
@@ -313,7 +312,7 @@ def run(part, share=1.0):
 
 def write(part, found):
     "Put the row of a part in the place of its former one."
-    path = ROOT / "results" / "stress.csv"
+    path = ROOT / "bench" / "rows" / "stress.csv"
     rows = [r for r in (read_rows(path) if path.exists() else []) if r["part"] != part]
     new = {"part": part, "tried": found.tried, "wrong": len(found.wrong), "what": found.what,
            "python": sys.version.split()[0], "torch": version("torch").split("+")[0]}

@@ -1,4 +1,4 @@
-"""The benchmarks run and count what they say; how fast anything is stands in results/, not here."""
+"""Benchmarks and studies run and count what they say; how fast anything is stands in bench/rows, not here."""
 import argparse
 import importlib.util
 import json
@@ -12,37 +12,31 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scripts
 import torch
 from official import official
 from smallfiles import write_series
 
 from hot_nbdev import names
+from hot_nbdev.book import results_file
 from hot_nbdev.data import volume_data
+from hot_nbdev.data.moved import motion_data
+from hot_nbdev.data.series import SERIES
 from hot_nbdev.jobs import job_class
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.moved import motion_data
 from hot_nbdev.results import append_row, read_rows
-from hot_nbdev.series import SERIES
 from hot_nbdev.tables import RunTable, is_done, planned, read_tables
 from hot_nbdev.train.tasks import Fields
 
-FOLDER, RESULTS = (Path(__file__).parents[1] / name for name in ("bench", "results"))
+ROOT = Path(__file__).parents[1]
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'
 
 
 @pytest.fixture
-def load(monkeypatch):
-    "A benchmark as a module, by its name; bench/ is searched only while the test runs."
-    monkeypatch.syspath_prepend(str(FOLDER))
-
-    def load(name):
-        spec = importlib.util.spec_from_file_location(f"bench_{name}", FOLDER / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    return load
+def load():
+    return scripts.load
 
 
 @pytest.fixture
@@ -220,7 +214,7 @@ def test_tables_name_the_rates_that_the_study_found():
         assert all("rate" in run.settings for run in runs), name
         for run in runs:
             job = job_class(table.command).from_dict(run.settings)
-            path = FOLDER.parent / job.results / f"{job.kind}.csv"
+            path = ROOT / job.results / f"{job.kind}.csv"
             rows.setdefault(path, read_rows(path))
             assert is_done(job, rows[path]), f"{name}: {run.title}"
     assert rows
@@ -266,7 +260,7 @@ def test_the_rule_finds_a_large_gap_and_none_in_noise(load):
 
 def test_phase_correlation_finds_every_shift(load):
     bench = load("motion_simple")
-    from hot_nbdev.moved import Shifted, white_fields
+    from hot_nbdev.data.moved import Shifted, white_fields
     for sizes in [(16, 16), (9, 12)]:
         part = Shifted(white_fields(5, sizes, torch.Generator().manual_seed(0)), sizes, [n // 2 for n in sizes], 40)
         (x, y), k = part[torch.arange(40)], len(sizes)
@@ -280,7 +274,7 @@ def test_phase_correlation_finds_every_shift(load):
 
 def test_best_overlap_and_matching_find_every_move(load):
     bench = load("motion_simple")
-    from hot_nbdev.moved import Aligned, Shifted, white_fields
+    from hot_nbdev.data.moved import Aligned, Shifted, white_fields
     fields = white_fields(4, (20, 24), torch.Generator().manual_seed(1))
     fields[fields > 1.5] = torch.nan
     part = Shifted(fields, (8, 10), (3, 2), 30, torus=False)
@@ -298,7 +292,7 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
 
     from hot_nbdev.tables import read_tables
     bench = load("motion_pace")
-    with (FOLDER.parent / "results" / "motion_pace.csv").open(newline="") as f:
+    with results_file("motion_pace.csv").open(newline="") as f:
         pace = {(int(r["size"]), r["move"], r["model"]): r for r in csv.DictReader(f)}
     for (size, move, model), r in pace.items():
         seconds = int(r["epochs"]) * bench.EVERY * float(r["seconds_per_update"])
@@ -311,7 +305,7 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
         settings = bench.settings(model, (32, 32), "shift")
         assert {k: v for k, v in own.items() if k != "epochs"}.items() <= settings.items()
     made, epochs = load("motion_tables"), {key: int(r["epochs"]) for key, r in pace.items()}
-    with (FOLDER.parent / "results" / "motion_pace_cases.csv").open(newline="") as f:
+    with results_file("motion_pace_cases.csv").open(newline="") as f:
         as_run = {(r["case"], r["model"]): float(r["seconds_per_update"]) for r in csv.DictReader(f)}
     more = made.fair(epochs, as_run)
     for case in made.CASES:
@@ -322,8 +316,8 @@ def test_epochs_of_the_motion_tables_fill_their_budget(load):
                 if (case.name, model) in as_run:    # no rival on a real tensor has less time than the product
                     least = made.SHARE * as_run[case.name, "product"] * epochs[case.pace, case.move, "product"]
                     assert own["epochs"] * as_run[case.name, model] >= least, (name, model)
-    known = json.loads((FOLDER.parent / "hot_nbdev" / "tables.json").read_text())
-    grown = read_rows(FOLDER.parent / "results" / "motion_growth_pace.csv")
+    known = json.loads((ROOT / "studies" / "motion" / "tables.json").read_text())
+    grown = read_rows(results_file("motion_growth_pace.csv"))
     for size in made.GROWTH:
         earlier = known.get(f"motion-{size}", {}).get("rows")
         assert known[f"motion-growth-{size}"] == made.growth(size, grown, known["motion-32"]["rows"], earlier)
@@ -356,7 +350,7 @@ def test_rates_are_searched_until_the_best_is_inside(load):
     epochs = {(case.pace, case.move, m): 3 for m in case.models}
     made, todo = bench.tables_of(case, epochs, [])
     assert list(made) == ["motion-align-rates"] and todo == {m: list(case.grid) for m in case.models}
-    text = (FOLDER.parent / "hot_nbdev" / "tables.json").read_text(encoding="utf-8")
+    text = (ROOT / "studies" / "motion" / "tables.json").read_text(encoding="utf-8")
     assert bench.written(json.loads(text)) == text
 
 
@@ -407,7 +401,7 @@ def test_one_layer_or_a_pair_is_compared_at_equal_budgets(load, tmp_path, monkey
 
 
 def test_the_pairs_that_a_chapter_shows_are_those_of_the_rows(load, tmp_path):
-    "results/pair.csv and the comparisons follow from the rows of the runs; a run that is missing is asked for."
+    "studies/pair/pair.csv and the comparisons follow from the rows of the runs; a run that is missing is asked for."
     from hot_nbdev.results import read_rows
     bench = load("pair")
     epochs = {(r["data"], r["kind"], budget): int(r[f"epochs_{budget}"])
@@ -421,11 +415,11 @@ def test_the_pairs_that_a_chapter_shows_are_those_of_the_rows(load, tmp_path):
             found, todo = bench.kept(name, budget, epochs, bench.ROOT / bench.ROWS)
             assert len(found) == 4 * bench.SEEDS and not todo
             lines += found
-    shown = read_rows(bench.ROOT / "results" / "pair.csv")
+    shown = read_rows(results_file("pair.csv"))
     assert [{k: str(v) for k, v in line.items()} for line in lines] == shown
     for budget in bench.BUDGETS:
         compared += bench.compared(bench.scores_of(shown, budget), budget)
-    for line, stored in zip(compared, read_rows(bench.ROOT / "results" / "pair_compared.csv"), strict=True):
+    for line, stored in zip(compared, read_rows(results_file("pair_compared.csv")), strict=True):
         assert line["data"] == stored["data"] and np.isclose(line["p (Holm)"], float(stored["p (Holm)"]))
 
 
@@ -437,7 +431,7 @@ def close_to(stored, found):
 def test_simple_forecasts_have_their_rows(load):
     official("exchange_rate", SERIES["exchange_rate"].file)
     columns = [f"{part}_{score}" for part in ("val", "test") for score in ("mse", "mae", "smape")]
-    stored = {r["method"]: r for r in read_rows(RESULTS / "simple_forecasts.csv")
+    stored = {r["method"]: r for r in read_rows(results_file("simple_forecasts.csv"))
               if (r["data"], r["horizon"]) == ("exchange_rate", "96")}
     for row in load("simple_forecasts").rows("exchange_rate", (96,)):
         assert close_to(stored.pop(row["method"]), {key: row[key] for key in columns})
@@ -472,7 +466,7 @@ def test_simple_answers_to_moves_have_their_rows(load):
     for way, size, answers in (("shift", "16", bench.moved_answers),
                                ("align", "16 x 16 in another order", bench.ordered_answers)):
         found, y = answers(motion_data("white", (16, 16), seed=0, move=way).test)
-        stored = {r["method"]: r for r in read_rows(RESULTS / "motion_simple.csv")
+        stored = {r["method"]: r for r in read_rows(results_file("motion_simple.csv"))
                   if (r["data"], r["size"], r["seed"]) == ("white", size, "0")}
         assert found.keys() == stored.keys()
         assert all(close_to(stored[name], {"test_nmse": task.metrics([task.collect(guess[..., None], y)])["nmse"]})
@@ -485,7 +479,7 @@ def test_numbers_of_volumes_have_their_rows(load):
     bench, parts = load("volumes"), volume_data("vessel", download=False)
     xs, ys = zip(*(p[torch.arange(len(p))] for p in parts[:3]), strict=True)
     ys, features = [y.numpy() for y in ys], [bench.numbers(x[..., 0]) for x in xs]
-    stored = {r["score"]: r for r in read_rows(RESULTS / "volumes_simple.csv") if r["data"] == "vessel"}
+    stored = {r["score"]: r for r in read_rows(results_file("volumes_simple.csv")) if r["data"] == "vessel"}
     assert features[0].keys() == stored.keys()
     for key, row in stored.items():
         found, _ = bench.scores(features[0][key].numpy(), ys[0], [f[key].numpy() for f in features])
@@ -581,7 +575,7 @@ def parity(load, monkeypatch):
 
 def test_a_library_is_at_parity_with_itself(parity, tmp_path, capsys):
     "Also compiled, and with its memory; the second library has modules of its own."
-    few = ["--base", str(FOLDER.parent), "--threads", "1"]
+    few = ["--base", str(ROOT), "--threads", "1"]
     parity.main([*few, "--rounds", "3", "--no-compile", "--out", str(tmp_path / "a.csv")])
     rows = read_rows(tmp_path / "a.csv")
     assert [(r["layer"], r["pass"], r["compiled"]) for r in rows] == [
@@ -599,7 +593,7 @@ def test_a_library_is_at_parity_with_itself(parity, tmp_path, capsys):
 
 def test_parity_notices_kernels_and_memory(parity, tmp_path, capsys):
     "The other library does two operations more, on whole tensors."
-    shutil.copytree(FOLDER.parent / "hot_nbdev", tmp_path / "hot_nbdev", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "hot_nbdev", tmp_path / "hot_nbdev", ignore=shutil.ignore_patterns("__pycache__"))
     with open(tmp_path / "hot_nbdev" / "ndlinear.py", "a") as f:
         f.write("\n_forward = NdLinear.forward\nNdLinear.forward = lambda self, x: _forward(self, x.exp().log())\n")
     theirs = parity.other(tmp_path)
@@ -670,7 +664,7 @@ def test_an_adapter_that_comes_back_otherwise_ends_the_run(peft_task, monkeypatc
 
 
 def test_rows_of_the_peft_study_are_whole(peft_task):
-    rows = peft_task.read_rows(FOLDER.parent / "results" / "peft.csv")
+    rows = peft_task.read_rows(results_file("peft.csv"))
     main = [r for r in rows if r["study"] == "main"]
     assert {(r["model"], r["seed"]) for r in main} == {(m, str(s)) for m in peft_task.MODELS for s in peft_task.SEEDS}
     assert len(main) == 60 and not any(r["stopped"] == "diverged" for r in main)
@@ -695,13 +689,6 @@ def test_the_parts_of_the_layer_make_the_layer(load):
         calls, y = script.parts(layer, x)
         torch.testing.assert_close(y, layer(x))
     assert list(calls) == ["maps", "values", "first copy", "mode products", "second copy", "results"]
-
-
-def test_the_readme_shows_the_rows_of_today():
-    rows = [r for r in read_rows(FOLDER.parent / "results" / "bench_profile.csv") if r["over_floor"]
-            and (r["sizes"], r["pass"], r["threads"]) == ("14x14x14", "forward", "1")]
-    readme = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
-    assert rows and [r["what"] for r in rows if f"{float(r['over_floor']):.2f}" not in readme] == []
 
 
 def test_the_nearest_tasks_are_what_their_names_say(load):
@@ -863,7 +850,7 @@ def test_marks_of_volumes_say_what_the_choice_of_test_samples_does(load, tmp_pat
 def test_forecasts_without_training_beside_the_marks_see_the_chosen_window(load, tmp_path, monkeypatch):
     bench, path = load("marks"), str(tmp_path / "waves.csv")
     write_series(path, rows=400)
-    monkeypatch.setitem(sys.modules["simple_forecasts"].PERIODS, path, 24)
+    monkeypatch.setitem(sys.modules["studies.forecasts.simple_forecasts"].PERIODS, path, 24)
     progress = SimpleNamespace(name="Waves", choice={}, case=bench.SERIES._replace(data=path, each=({"horizon": 8},)))
     assert bench.without_training(progress) == []               # nothing is chosen yet
     progress.choice = {"lookback": 12}

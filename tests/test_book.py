@@ -19,7 +19,8 @@ from hot_nbdev.book import results_file, style
 matplotlib.use("agg")
 URL = "https://example.org/x/hot_nbdev"
 PAGES = sorted(p for p in NBS.glob("*.ipynb") if p.stem != "42_book")        # the page that makes results_file
-TABLES = sorted(p for pattern in ("[!.]*.csv", "maps/*.npy") for p in (ROOT / "results").glob(pattern))
+READ = sorted(p for pattern in ("studies/*/*.*", "bench/rows/[!.]*.*") for p in ROOT.glob(pattern)
+              if p.suffix in (".csv", ".npz", ".json", ".md") and p.name != "scores.npz")
 
 
 @pytest.fixture(scope="module")
@@ -38,18 +39,16 @@ def wheel(built):
 def test_the_source_distribution_has_what_the_package_is_built_from_and_nothing_of_git(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for name in outside.SOURCES:
-        found = [p for p in (ROOT / name).rglob("*.*") if "__pycache__" not in p.parts] or [ROOT / name]
-        for path in found:
-            at = path.relative_to(ROOT).as_posix()
-            assert at in names or path.name.startswith(".") or path.is_dir(), f"{at} is missing"
-    assert not [name for name in names if name.startswith((".git", "tests", "_build"))]
+    for path in [*READ, *(ROOT / name for name in outside.SOURCES), *(ROOT / "hot_nbdev").glob("*.py")]:
+        at = path.relative_to(ROOT).as_posix()
+        assert at in names or path.is_dir(), f"{at} is missing"
+    assert not [name for name in names if re.match(r"\.git|tests|_build|studies/.*(/rows/|scores\.npz)", name)]
 
 
 def test_the_wheel_carries_the_style_and_the_tables_as_they_are(wheel):
     carried = wheel / "hot_nbdev" / "_book"
-    expected = {**{name: NBS / name for name in ("book.mplstyle", "verdicts.csv", "promises.csv")},
-                **{str(t.relative_to(ROOT)): t for t in TABLES}}
+    beside = [NBS / name for name in ("book.mplstyle", "verdicts.csv", "promises.csv")]
+    expected = {str(path.relative_to(ROOT)): path for path in [*beside, *READ]}
     found = {str(p.relative_to(carried)): p for p in carried.rglob("*") if p.is_file()}
     assert found.keys() == expected.keys()
     for name, path in expected.items():
@@ -57,7 +56,7 @@ def test_the_wheel_carries_the_style_and_the_tables_as_they_are(wheel):
 
 
 def test_what_the_wheel_carries_stays_small():
-    assert sum(len(zlib.compress(t.read_bytes())) for t in TABLES) < 400_000        # a wheel is compressed
+    assert sum(len(zlib.compress(t.read_bytes())) for t in READ) < 500_000        # a wheel is compressed
 
 
 def test_the_package_in_the_wheel_is_that_of_the_checkout(wheel):
@@ -69,24 +68,23 @@ def test_the_package_in_the_wheel_is_that_of_the_checkout(wheel):
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
 def test_every_table_that_a_page_reads_is_named_in_full_and_carried(path):
-    page, names = Chapter(path), {t.relative_to(ROOT / "results").as_posix() for t in TABLES}
+    page, names = Chapter(path), [t.name for t in READ]
     for name in tables_read(page):
-        assert name in names or any(n.startswith(f"{name}/") for n in names), name
+        assert names.count(name) == 1, name
     lessons = "\n".join(c.source for c in page.lessons())
-    assert not re.search(r"\.\./results|[\"']results/|_here\(", lessons), f"{path.name}: use results_file"
+    assert not re.search(r"\.\./studies|[\"'](studies|bench)/", lessons), f"{path.name}: use results_file"
 
 
 @pytest.mark.parametrize("source", [
     'read_rows(results_file(f"{kind}.csv"))', "read_rows(results_file(name))", 'results_file("motion" + ".csv")',
-    'results_file() / "motion.csv"', "find = results_file", 'book.results_file("a.csv", "b.csv")',
+    'results_file(f"maps/{kind}.npz")', "find = results_file", 'book.results_file("a.csv", "b.csv")',
     "from hot_nbdev.book import results_file as find", 'results_file(f"{kind}/maps.csv")',
 ])
 def test_a_name_that_only_a_run_would_tell_is_found(source):
     page = SimpleNamespace(path=ROOT / "page.ipynb", code=[SimpleNamespace(source=source)])
     with pytest.raises(AssertionError, match="does not name its table in full"):
         tables_read(page)
-    page.code[0].source = ('results_file("b.csv"); results_file(f"maps/{kind}.npy"); [results_file("a.csv")]\n'
-                           "results_file().parent")
+    page.code[0].source = 'results_file("b.csv"); [results_file("a.csv")]'
     assert tables_read(page) == ["b.csv", "a.csv"]
 
 
@@ -97,15 +95,15 @@ def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel, name):
 
 
 @pytest.mark.parametrize("cell, says", [
-    ("open({root!r} + '/results/kin.csv').read()", "a file of the checkout is opened"), ("1 / 0", "ZeroDivisionError")])
+    ("open({root!r} + '/studies/kin.csv').read()", "a file of the checkout is opened"), ("1 / 0", "ZeroDivisionError")])
 def test_a_notebook_that_fails_or_looks_into_the_checkout_is_told(wheel, tmp_path, monkeypatch, cell, says):
     import smallbook
     (tmp_path / "nbs").mkdir()
     shutil.copy2(ROOT / "_quarto.yml", tmp_path)
     source = smallbook.cell(cell.format(root=str(tmp_path)), 1, smallbook.text_output("x"))
     smallbook.write_notebook(tmp_path / "nbs" / "a.ipynb", ["# T", source])
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "kin.csv").write_text("x")
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "kin.csv").write_text("x")
     monkeypatch.setattr(outside, "ROOT", tmp_path)
     assert says in outside.run("a", package=wheel)[1]
 
@@ -165,18 +163,18 @@ def test_the_style_is_applied_and_the_tables_are_those_of_the_checkout():
         assert plt.rcParams["axes.facecolor"] == "none" and plt.rcParams["image.cmap"] == "viridis"
     finally:
         plt.rcParams.update(before)
-    assert results_file("kin.csv").samefile(ROOT / "results" / "kin.csv")
+    assert results_file("kin.csv").samefile(ROOT / "studies" / "kin" / "kin.csv")
 
 
-@pytest.mark.parametrize("name", ["gone.csv", "../settings.ini", "/etc/passwd", "maps/../../setup.py"])
+@pytest.mark.parametrize("name", ["gone.csv", "../settings.ini", "/etc/passwd", "kin/../../setup.py", "scores.npz"])
 def test_only_tables_of_the_book_are_found(name):
     with pytest.raises(ValueError, match=f"results_file: there is no {re.escape(name)} in .*clone it"):
         results_file(name)
 
 
 def test_tables_in_the_working_directory_are_not_mistaken_for_those_of_the_book(tmp_path, monkeypatch):
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "kin.csv").write_text("mine")
+    (tmp_path / "studies" / "kin").mkdir(parents=True)
+    (tmp_path / "studies" / "kin" / "kin.csv").write_text("mine")
     (tmp_path / "nbs").mkdir()
     monkeypatch.chdir(tmp_path / "nbs")
-    assert results_file("kin.csv").samefile(ROOT / "results" / "kin.csv")
+    assert results_file("kin.csv").samefile(ROOT / "studies" / "kin" / "kin.csv")

@@ -11,17 +11,7 @@ import numpy as np
 import pytest
 import torch
 from chapters import ROOT
-from smallfiles import (
-    SERIES,
-    TINY,
-    dates,
-    fails,
-    waves,
-    write_lines,
-    write_scene,
-    write_series,
-    write_volumes,
-)
+from smallfiles import SERIES, TINY, dates, fails, waves, write_lines, write_scene, write_series, write_volumes
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
@@ -219,13 +209,7 @@ def test_forecasts_from_file_to_file(capsys):
 
 
 CHANGES = [
-    "--attention sum",
-    "--heads 1",
-    "--positions none",
-    "--dropout 0.3",
-    "--kernel elu",
-    "--rate 0.02",
-    "--data b.csv",
+    "--attention sum", "--heads 1", "--positions none", "--dropout 0.3", "--kernel elu", "--rate 0.02", "--data b.csv",
     "--mend",
 ]
 
@@ -252,12 +236,7 @@ def test_without_out_another_run_has_another_folder(monkeypatch):
     names = [
         jobs.run_name(job.replace(**change), job.parts())
         for change in (
-            {},
-            {"dropout": 0.3},
-            {"heads": 4},
-            {"mend": True},
-            {"score": (4,)},
-            {"rate": 1e-3},
+            {}, {"dropout": 0.3}, {"heads": 4}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3},
             {"attention_options": {"pool": "sum"}},
         )
     ]
@@ -331,14 +310,7 @@ def test_a_convolutional_rival_trains_and_predicts():
     write_volumes(size=28)
     hot_classify(
         [
-            "--data",
-            "own.npz",
-            "--model",
-            "resnet",
-            *TINY[8:],
-            "--model-option",
-            "width=0.05",
-            "stem_stride=2",
+            "--data", "own.npz", "--model", "resnet", *TINY[8:], "--model-option", "width=0.05", "stem_stride=2",
             "max_pool=true",
         ]
     )
@@ -371,19 +343,66 @@ def test_scenes_from_file_to_picture(dates):
         assert f.read(4) == b"\x89PNG"
 
 
-@pytest.mark.parametrize("masks", [False, True], ids=["whole", "masked"])
-def test_volumes_from_file_to_probabilities(capsys, masks):
-    write_volumes(masks=masks)
-    hot_classify([*CUBES, "--flips", "--epochs", "3", "--batch-size", "8"])
+@pytest.mark.parametrize("masks, order, channels", [(False, 3, ()), (True, 3, ()), (False, 2, ()), (False, 2, (3,)),
+                                                    (True, 2, (2,)), (False, 3, (1,)), (False, 2, (4,))])
+def test_pictures_and_volumes_from_file_to_probabilities(capsys, masks, order, channels):
+    write_volumes(masks=masks, order=order, channels=channels)
+    asked = ["--channels", "last"] if channels == (4,) else []
+    if asked:
+        assert "say by --channels last" in fails(capsys, hot_classify, *CUBES)
+    hot_classify([*CUBES, "--flips", "--shifts", "1", "--epochs", "3", "--batch-size", "8", *asked])
     (row,) = read_rows("results/classify.csv")
     run = f"runs/{row['run']}"
     assert float(row["test_auc"]) > 0.9 and json.loads(Path(run, "input.json").read_text())["masked"] is masks
     hot_predict([run, "own.npz", "--key", "test_images"])
     assert ("a mask hides" in capsys.readouterr().out) is masks
+    assert json.loads(row["model"])["in_channels"] == (channels or (1,))[0]
     found = read_rows("own-classes.csv")
     names = list(found[0])[2:]
     assert len(found) == 8 and all(sum(float(r[n]) for n in names) == pytest.approx(1) for r in found)
     assert all(r["class"] == max(names, key=lambda n, r=r: float(r[n])) for r in found)
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_a_class_that_a_part_lacks_is_told_before_training(capsys, no_training, part):
+    arrays = write_volumes()
+    np.savez("own.npz", **{**arrays, f"{part}_labels": 0 * arrays[f"{part}_labels"]})
+    assert f"the {part} part of own.npz has no item of the class class 1" in fails(capsys, hot_classify, *CUBES)
+    write_volumes(order=2)
+    assert "own.npz holds pictures" in fails(capsys, hot_classify, "--data", "own.npz", "--model", "resnet", "--cpu")
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("step, name, first, ahead", [
+    ("ME", "Monat", "2000-01-31", ["2012-01-31", "2012-02-29"]), ("B", "", "2024-01-01", ["2024-07-19", "2024-07-22"]),
+    ("YS", "year", "1874-01-01", ["2018", "2019"]), ("h", "t", "2024-01-01",
+                                                     ["2024-01-07 00:00:00+02:00", "2024-01-07 01:00:00+02:00"])])
+def test_forecasts_carry_the_calendar_on(step, name, first, ahead):
+    "In a table with decimal commas, whose layout and kind of stamps the forecast has; both together can be read again."
+    pd = pytest.importorskip("pandas", reason="tables are read by pandas")
+    stamps = [str(t) + "+02:00" * (step == "h") for t in pd.date_range(first, periods=144, freq=step)]
+    cut = {"YS": 4, "h": 25}.get(step, 10)
+    lines = [f"{name};a", *(f"{t[:cut]};{np.sin(i):.3f}".replace(".", ",") for i, t in enumerate(stamps))]
+    Path("x.csv").write_text("\r\n".join(lines))
+    hot_forecast(["--data", "x.csv", "--lookback", "8", "--horizon", "2", *TINY,
+                  *(["--time", name] if step == "YS" else [])])
+    (row,) = read_rows("results/forecast.csv")
+    hot_predict([f"runs/{row['run']}", "x.csv", "--no-picture"])
+    head, *found = Path("x-forecast.csv").read_text().splitlines()
+    assert head == lines[0] and [line.split(";")[0] for line in found] == ahead and all("," in line for line in found)
+    Path("y.csv").write_text("\n".join([*lines, *found]))
+    hot_predict([f"runs/{row['run']}", "y.csv", "--no-picture"])
+    assert len(Path("y-forecast.csv").read_text().splitlines()) == 3
+
+
+def test_a_table_without_times_says_what_lies_between_its_rows(capsys):
+    Path("x.csv").write_text("a,b\n" + "\n".join(f"{a},{b}" for a, b in waves()))
+    words = ["--data", "x.csv", "--lookback", "8", "--horizon", "2", *TINY]
+    assert "say by --step 1h that there is none" in fails(capsys, hot_forecast, *words)
+    hot_forecast([*words, "--step", "15min"])
+    (row,) = read_rows("results/forecast.csv")
+    hot_predict([f"runs/{row['run']}", "x.csv"])
+    assert [line.split(",")[0] for line in Path("x-forecast.csv").read_text().splitlines()] == ["date", "1", "2"]
 
 
 def test_a_series_with_holes_trains_with_a_mask(capsys):
@@ -509,14 +528,8 @@ def test_what_cannot_run_is_found_before_training(capsys, no_training, words, me
         else TINY
     )
     words = [
-        "--data",
-        "waves.csv",
-        "--lookback",
-        "24",
-        "--horizon",
-        "12",
-        *(flags if "--model" not in words else ["--cpu"]),
-        *words,
+        "--data", "waves.csv", "--lookback", "24", "--horizon", "12",
+        *(flags if "--model" not in words else ["--cpu"]), *words,
     ]
     if words[-2:] in (["--horizon", "0"], ["--model-option", "x"]):
         assert message in fails(capsys, hot_forecast, *words, status=2)
@@ -571,14 +584,10 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
         ran.append((job.kind, job.data, job.combine, job.seed))
         config = config_for(job, (28, 28, 28), 1, 2)
         append_row(
-            f"results/{job.kind}.csv",
+            f"studies/papers/{job.kind}.csv",
             dict(
-                data=f"{job.data}mnist3d",
-                attention=job.label,
-                seed=job.seed,
-                settings=json.dumps(job.numbers()),
-                training=json.dumps(job.training().to_dict()),
-                model=json.dumps(config.to_dict()),
+                data=f"{job.data}mnist3d", attention=job.label, seed=job.seed, settings=json.dumps(job.numbers()),
+                training=json.dumps(job.training().to_dict()), model=json.dumps(config.to_dict()),
             ),
         )
 
@@ -598,24 +607,34 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
     assert "has no row 'HOT'; it has" in fails(capsys, hot_reproduce, "hot2-table2", "--row", "HOT")
 
 
+def test_a_row_is_made_again_beside_its_table_and_compared(capsys, monkeypatch):
+    "Nothing is added to the table; a number that differs in its sixth digit is told."
+    words = ["forecasting-days", "--row", "none", "--seeds", "0", "--again"]
+    given = argparse.Namespace(row=["none"], data=None, seeds=[0], set=[])
+    ((_, job),) = commands._jobs(words[0], commands.read_tables()[words[0]], given)
+    model = json.dumps(config_for(job, (96, 8)).to_dict())
+    row = dict(data="exchange_rate", attention="none", seed=0, horizon=96, run="r", settings=json.dumps(job.numbers()),
+               training=json.dumps(job.training().to_dict()), model=model, test_mse=0.08650664)
+    append_row("studies/ablations/forecast.csv", row)
+    found, made = dict(row), []
+    monkeypatch.setattr(commands, "run_job", lambda job, say: made.append(job) or argparse.Namespace(rows=[found]))
+    monkeypatch.setattr("hot_nbdev.tables.file_md5", lambda path: "")
+    for value, said in ((0.08650664, "the same to six digits: test_mse 0.0865066"),
+                        (0.08651, "not the same: test_mse 0.08651 (was 0.0865066)")):
+        found["test_mse"] = value
+        hot_reproduce(words)
+        assert said in capsys.readouterr().out
+    assert len(read_rows("studies/ablations/forecast.csv")) == 1 and not Path(made[0].out).parent.exists()
+    assert made[0].numbers() == job.numbers() and made[0].results == str(Path(made[0].out).parent)
+
+
 def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     found = []
     monkeypatch.setattr(commands, "_train", lambda job: found.append(job.out))
     hot_reproduce(
         [
-            "forecasting-days",
-            "--row",
-            "sum",
-            "product",
-            "--seeds",
-            "0",
-            "1",
-            "--set",
-            "out=o",
-            "--set",
-            "horizon=96",
-            "--set",
-            "epochs=1",
+            "forecasting-days", "--row", "sum", "product", "--seeds", "0", "1", "--set", "out=o", "--set",
+            "horizon=96", "--set", "epochs=1",
         ]
     )
     assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
@@ -632,13 +651,13 @@ def test_the_tables_are_listed(capsys):
     assert lines[0].split()[:2] == ["table", "command"] and any(
         line.startswith("hot2-table2") and "volumes" in line for line in lines
     )
-    assert any(line.split() == ["peft.csv", "python", "bench/peft_task.py"] for line in lines)
+    assert any(line.split() == ["peft.csv", "python", "-m", "studies.peft.peft_task"] for line in lines)
 
 
 @pytest.mark.parametrize("file, says", [
-    ("defaults/segment.csv", "defaults-dates"),
-    ("kin.csv", "bench/kin.py in the source repository; the package does not carry the script. It makes the lines"),
-    ("volumes_simple.csv", "bench/volumes.py in the source repository; the package does not carry the script\n"),
+    ("defaults/rows/segment.csv", "defaults-dates"),
+    ("kin.csv", "python -m studies.kin.kin in the source repository; the package does not carry the script. It"),
+    ("volumes_simple.csv", "studies.volumes.volumes in the source repository; the package does not carry the script\n"),
     ("bench_profile.csv", "bench/profiling.py in the source repository"),
     ("printed_series.csv", "copied from the papers"),
 ])
@@ -677,10 +696,8 @@ def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
         data=None,
         seeds=[0],
         set=[
-            'model_option=attention_options={"pool": "sum", "qk_norm": true}',
-            "model_option=ff_bias=false",
-            "patch=8,1",
-            "readout=mean",
+            'model_option=attention_options={"pool": "sum", "qk_norm": true}', "model_option=ff_bias=false",
+            "patch=8,1", "readout=mean",
         ],
     )
     ((_, job),) = commands._jobs("ablations", commands.read_tables()["ablations"], given)

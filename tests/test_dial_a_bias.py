@@ -1,25 +1,17 @@
 """The scripts behind chapter 14: their targets are those of the chapter, and every run has its row."""
 import csv
-import importlib.util
 
 import pytest
 import torch
-from chapters import ROOT, all_chapters
+from chapters import all_chapters
 from fastcore import test as fastcore_test
+from scripts import load
 
-
-def load(name):
-    "A script as a module; bench/ is searched only while it is read."
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "bench"))
-        spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
+from hot_nbdev.book import results_file
 
 
 def rows(name):
-    with (ROOT / "results" / f"{name}.csv").open(newline="") as f:
+    with results_file(f"{name}.csv").open(newline="") as f:
         return list(csv.DictReader(f))
 
 

@@ -58,9 +58,9 @@ def test_nearest_kron_is_the_best_and_says_how_far():
 
 
 def test_nearest_kron_refuses_more_terms_than_there_are():
-    with pytest.raises(ValueError, match="from 1 to 6 terms, but 7 came"):
+    with pytest.raises(ValueError, match="from 1 to 6 terms, but got .* and 7 terms"):
         f.nearest_kron(draw(6, 6), (2, 3), (3, 2), 7)
-    with pytest.raises(ValueError, match="use kron_cp"):
+    with pytest.raises(ValueError, match="2 modes .kron_cp takes more"):
         f.nearest_kron(draw(8, 8), (2, 2, 2), (2, 2, 2))
 
 
@@ -112,10 +112,10 @@ def test_fewer_terms_than_the_rank_of_an_unfolding_leave_an_error():
 def test_cp_finds_a_tensor_of_its_rank_and_sorts_its_terms():
     factors = [draw(n, 2, seed=n) for n in (4, 5, 6)]
     x = torch.einsum("ir,jr,kr->ijk", *factors)
-    found = f.cp(x, 2, n_iter=500, seed=1)
-    assert_close(f.cp_to_tensor(found), x, atol=1e-6, rtol=1e-6)
-    assert found.weights[0] >= found.weights[1] > 0
-    for factor in found.factors:
+    weights, factors = f.cp(x, 2, n_iter=500, seed=1)
+    assert_close(f.cp_to_tensor((weights, factors)), x, atol=1e-6, rtol=1e-6)
+    assert weights[0] >= weights[1] > 0
+    for factor in factors:
         assert_close(factor.norm(dim=0), torch.ones(2, dtype=F64))
 
 
@@ -146,7 +146,7 @@ def test_tucker_is_no_worse_than_tensorlys(shape, data):
         core, factors = tl.decomposition.tucker(x.numpy(), ranks, n_iter_max=100, tol=0, random_state=0)
         other = torch.from_numpy(tl.tucker_to_tensor((core, factors)).copy())
     found = f.tucker(x, ranks, n_iter=100)
-    assert [U.shape for U in found.factors] == [(n, r) for n, r in zip(shape, ranks, strict=True)]
+    assert [U.shape for U in found[1]] == [(n, r) for n, r in zip(shape, ranks, strict=True)]
     assert (x - f.tucker_to_tensor(found)).norm() <= (1 + 1e-6) * (x - other).norm() + 1e-9
 
 
@@ -161,7 +161,7 @@ def test_kron_cp_says_its_own_error(seed):
 def test_the_users_backend_stays():
     for name in ("numpy", "pytorch"):
         with tl.backend_context(name, local_threadsafe=True):
-            assert isinstance(f.cp(draw(3, 3), 1, n_iter=2).weights, torch.Tensor)
+            assert isinstance(f.cp(draw(3, 3), 1, n_iter=2)[0], torch.Tensor)
             assert tl.get_backend() == name
     with torch.autocast("cpu", dtype=torch.bfloat16):       # a fit is not made in lower precision
         found = f.cp(draw(3, 1) @ draw(1, 4, seed=1), 1)

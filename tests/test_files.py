@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from hot_nbdev.files import (
+from hot_nbdev.data.files import (
     Source,
     check_numbers,
     fetch,
@@ -74,9 +74,7 @@ def test_download(home, tmp_path, capsys):
 
 def test_download_unpacks(home, tmp_path):
     assert fetch(f"{home}/x.txt.gz", tmp_path / "x.txt", MD5).read_bytes() == BODY
-    assert (
-        gzip.decompress(fetch(f"{home}/x.txt.gz", tmp_path / "x.txt.gz", unchecked=True).read_bytes()) == BODY
-    )
+    assert (gzip.decompress(fetch(f"{home}/x.txt.gz", tmp_path / "x.txt.gz", unchecked=True).read_bytes()) == BODY)
     with pytest.raises(OSError, match="ended before"):
         fetch(f"{home}/unsaid.short.gz", tmp_path / "y.txt", unchecked=True)
     with pytest.raises(OSError, match="failed"):
@@ -193,9 +191,7 @@ def test_sha256_goes_before_md5(home, tmp_path):
 def test_all_members_of_a_gzip_file_are_read(tmp_path):
     packed = gzip.compress(b"first\n") + gzip.compress(b"second\n")
     (tmp_path / "x.txt.gz").write_bytes(packed)
-    got = fetch(
-        (tmp_path / "x.txt.gz").as_uri(), tmp_path / "x.txt", hashlib.sha256(b"first\nsecond\n").hexdigest()
-    )
+    got = fetch((tmp_path / "x.txt.gz").as_uri(), tmp_path / "x.txt", hashlib.sha256(b"first\nsecond\n").hexdigest())
     assert got.read_bytes() == read_whole(tmp_path / "x.txt.gz") == b"first\nsecond\n"
     (tmp_path / "cut.gz").write_bytes(packed[:-9])
     with pytest.raises(ValueError, match="cannot be unpacked.*cut off"):

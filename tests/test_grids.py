@@ -1,5 +1,7 @@
 """Queries on another grid: contexts, masks on both sides, sizes that must agree."""
+import copy
 import itertools
+import pickle
 import random
 from functools import partial
 
@@ -28,6 +30,7 @@ from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
+from hot_nbdev.grids import Latents
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean
 from hot_nbdev.maps import model_maps
 from hot_nbdev.positions import Rotary
@@ -260,7 +263,7 @@ def test_errors_of_a_context_say_what_came(case):
         layer(x, context=c, context_mask=torch.ones(c.shape[:-1]))
     with pytest.raises(ValueError, match=rf"{name}: mode {mode} of context has size {last}, so context_mask must"):
         layer(x, context=c, context_mask=torch.ones(*c.shape[:-2], last + 1, dtype=torch.bool))
-    with pytest.raises(ValueError, match=rf"{name}: context_mask .* batch .*of context"):
+    with pytest.raises(ValueError, match=rf"{name}: the batch of context is \(2,\), so context_mask must be"):
         layer(x, context=c, context_mask=torch.ones(3, *c.shape[1:-1], dtype=torch.bool))
     with pytest.raises(ValueError, match=rf"{name}: x has the batch \(2,\) and the context \(\); expand the smaller"):
         layer(x, context=c[0])
@@ -282,11 +285,11 @@ def test_a_block_asks_a_context_behind_a_norm_of_its_own():
     assert [tuple(S.shape[-2:]) for S in maps] == [(3, 2), (4, 5)]
     junk = c.masked_fill(~mask[..., None], NAN)
     assert torch.equal(block(x, context=junk, context_mask=mask), block(x, context=c, context_mask=mask))
-    with pytest.raises(ValueError, match="Block: it was made with context=True, but there is no context; give one"):
+    with pytest.raises(ValueError, match="Block: the context is missing, .* made with context=True; give one"):
         block(x)
     plain = Block(make(), None).double()
     assert not any("context" in name for name in plain.state_dict())
-    with pytest.raises(ValueError, match="Block: it was made without context=True, but there is a context"):
+    with pytest.raises(ValueError, match="Block: the context is one too many, since it was made with context=False"):
         plain(x, context=c)
     with pytest.raises(ValueError, match="KroneckerAttention: there is a context_mask, but no context"):
         plain(x, context_mask=mask)
@@ -304,3 +307,80 @@ def test_compiles_and_exports_with_context_and_masks_as_inputs(kind, more):
         assert_close(compiled(x, mask, **given_), layer(x, mask, **given_))
     program = torch.export.export(layer, (x, mask), masks)
     assert_close(program.module()(x, mask, **masks), layer(x, mask, **masks))
+
+
+def block(context, kind=K, **new):
+    return Block(kind(DIM, HEADS, 2, **new), FeedForward(DIM, **new), context=context, **new)
+
+
+def latents(kind=K, sizes=(2, 3)):
+    torch.manual_seed(0)
+    return Latents(sizes, partial(block, kind=kind)).double()
+
+
+kinds = pytest.mark.parametrize("kind", [K, Full, Multi])
+
+
+@kinds
+def test_latents_read_work_and_are_asked(kind):
+    model, x, mask = latents(kind), tensor(2, 3, 5, 4, DIM), random_mask(2, 3, 5, 4)
+    z = model.work(model.read(model.latents.expand(2, 3, 2, 3, DIM), context=x, context_mask=mask))
+    assert torch.equal(model(x, mask), model.write(x, mask, context=z))
+    assert_close(model(x, mask)[1, 2], model(x[1, 2], mask[1, 2]))
+    assert_close(model(x), model(x, torch.ones(5, 4, dtype=torch.bool)))
+    for batch in ((0,), (2, 0)):
+        assert model(x.new_zeros(*batch, 5, 4, DIM)).shape == (*batch, 5, 4, DIM)
+
+
+@kinds
+def test_what_latents_may_not_read_has_no_say(kind):
+    model, x, mask = latents(kind), tensor(2, 4, 6, DIM), random_mask(2, 4, 6)
+    y = model(x, mask)[mask]
+    for junk in (7.0, NAN, INF):
+        assert torch.equal(model(x.masked_fill(~mask[..., None], junk), mask)[mask], y)
+    frame, larger = x.new_full((2, 6, 8, DIM), 3.0), torch.zeros(2, 6, 8, dtype=torch.bool)
+    frame[:, :4, :6], larger[:, :4, :6] = x, mask
+    assert_close(model(frame, larger)[:, :4, :6][mask], y)
+
+
+@kinds
+def test_all_of_a_field_reaches_its_answers_through_the_latents(kind):
+    model, x = latents(kind), tensor(1, 4, 6, DIM).requires_grad_()
+    model(x)[0, 0, 0].square().sum().backward()
+    assert (x.grad.abs().sum(-1) > 0).all() and all(p.grad is not None for p in model.parameters())
+    read, write = model.read.attention, model.write.attention
+    z = model.latents.expand(1, 2, 3, DIM)
+    path = write.dense_map(x, context=z) @ read.dense_map(z, context=x)
+    assert torch.linalg.matrix_rank(path).max() <= 6
+    assert_close(path.sum(-1), torch.ones_like(path[..., 0]))
+
+
+def test_a_field_with_its_slices_exchanged_is_answered_so():
+    model, x, p = latents(), tensor(2, 4, 6, DIM), torch.tensor([2, 0, 3, 1])
+    assert_close(model(x[:, p]), model(x)[:, p])
+    assert not torch.allclose(model(x[:, p]), model(x))
+
+
+def test_latents_are_copied_deferred_compiled_and_named():
+    model, x, mask = latents(), tensor(2, 4, 6, DIM), random_mask(2, 4, 6)
+    assert torch.equal(pickle.loads(pickle.dumps(copy.deepcopy(model.latents))), model.latents)
+    assert torch.equal(copy.deepcopy(model)(x, mask), model(x, mask))
+    assert {n.partition(".")[0] for n in model.state_dict()} == {"latents", "read", "work", "write"}
+    torch.manual_seed(3)
+    want = Latents((2, 3), partial(block, device="cpu")).latents
+    late = Latents((2, 3), partial(block, device="meta"), device="meta").to_empty(device="cpu")
+    assert late.latents.shape == want.shape and late.latents.dtype == want.dtype
+    late.reset_parameters()
+    assert late.latents.isfinite().all() and 0.4 < late.latents.std() < 1.6
+    torch.compiler.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    for args in ((x,), (x, mask)):
+        assert_close(compiled(*args), model(*args))
+    torch.compiler.reset()
+
+
+def test_latents_of_other_modes_are_refused():
+    with pytest.raises(ValueError, match=r"Latents: sizes is \(2, 3, 4\), but .* along 2 modes; give one"):
+        Latents((2, 3, 4), block)
+    with pytest.raises(ValueError, match=r"KroneckerAttention: context must be \(\*batch, n1, n2, 8\)"):
+        latents()(torch.zeros(4, DIM, dtype=F64))

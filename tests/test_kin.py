@@ -1,15 +1,14 @@
-"""The layers of the chapter on kin against libraries, and the rows of bench/kin.py against the layers."""
-import importlib
-import importlib.util
+"""The layers of the chapter on kin against libraries, and the rows of studies/kin against the layers."""
 import random
 import sys
 
 import pytest
 import torch
-from chapters import ROOT
+from scripts import load
 from torch import nn
 from torch.testing import assert_close
 
+from hot_nbdev.book import results_file
 from hot_nbdev.cost import count
 from hot_nbdev.kronecker import kron
 from hot_nbdev.results import read_rows, write_csv
@@ -19,12 +18,7 @@ PEERS = 'not installed: pip install "hot_nbdev[peers]"'
 
 @pytest.fixture(scope="module")
 def bench():
-    spec = importlib.util.spec_from_file_location("bench_kin", ROOT / "bench" / "kin.py")
-    module = importlib.util.module_from_spec(spec)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "bench"))
-        spec.loader.exec_module(module)
-    return module
+    return load("kin")
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +29,7 @@ def kin(bench):
 @pytest.fixture
 def rows():
     "Those of the plan; rows of the check of rates stand behind them."
-    return [r for r in read_rows(ROOT / "results" / "kin.csv") if r["study"] != "near"]
+    return [r for r in read_rows(results_file("kin.csv")) if r["study"] != "near"]
 
 
 @pytest.fixture
@@ -166,10 +160,9 @@ def test_differences_that_are_put_into_rows_are_found(bench, rows):
     assert p.pop("TCL (out 2x2x100)") > 0.05 and max(p.values()) < 0.001
 
 
-def test_the_check_of_rates_has_the_neighbors_of_each_rate_and_lets_each_deal_choose(bench, rows, monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    check = importlib.import_module("kin_rates")
-    every = read_rows(ROOT / "results" / "kin.csv")
+def test_the_check_of_rates_has_the_neighbors_of_each_rate_and_lets_each_deal_choose(bench, rows):
+    check = load("kin_rates")
+    every = read_rows(results_file("kin.csv"))
     own, others, _ = bench.families(rows)["large"]
     wanted = {tuple(map(str, key)) for key in check.todo(rows, [own, *others])}
     assert {tuple(r[k] for k in bench.KEY) for r in every if r["study"] == "near"} == wanted
@@ -197,7 +190,6 @@ def test_the_bench_goes_on_where_it_stopped(bench, rows, tmp_path, monkeypatch):
     assert now[:-2] == kept
     assert [(r["study"], r["layer"], r["seed"], r["val"]) for r in now[-2:]] == [
         ("main", "TCL", "7", "new"), ("main", "nearest class mean", "3", "new")]
-    assert {(r["code"], r["modules"]) for r in now[-2:]} == {("", "")}      # columns of earlier rows
 
 
 def test_a_run_of_the_bench(bench, kin):

@@ -1,10 +1,9 @@
 """Numbers of maps: their dtypes and gradients, what is refused, and the script behind the rows."""
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
+from scripts import load
 
+from hot_nbdev.book import results_file
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.maps import (
     Changed,
@@ -43,11 +42,7 @@ def test_the_bound_of_the_sum_does_not_depend_on_the_order_of_modes():
 
 
 def test_the_script_behind_the_rows_measures_what_they_say():
-    path = Path(__file__).parents[1]
-    spec = importlib.util.spec_from_file_location("map_ranks", path / "bench" / "map_ranks.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    rows = read_rows(path / "results" / "map_ranks.csv")
+    script, rows = load("map_ranks"), read_rows(results_file("map_ranks.csv"))
     expected = {(kind, mode) for kind, (*_, modes) in script.KINDS.items() for mode in [*modes, "joint"]}
     assert {(r["attention"], r["mode"]) for r in rows} == expected
     for kind, (*_, combine, modes) in script.KINDS.items():
@@ -86,7 +81,7 @@ def test_diagonals_of_a_long_sequence_need_no_table_of_classes():
     (lambda: map_rows([[torch.rand(2, 12, 4)]]), "map_rows: S must be a map"),
     (lambda: map_rows([[torch.rand(2, 4, 3, 3), torch.rand(2, 3, 4, 4)]]), "choose one line of the grid"),
     (lambda: check_blocks("f", [torch.eye(2)]), "f: maps must be a list of blocks"),
-    (lambda: map_rows(maps(2), "mean"), "map_rows: combine is 'mean'"),
+    (lambda: map_rows(maps(2), "mean"), "but got 'mean'"),
     (lambda: pattern_share(torch.eye(3), "row"), "but is 'row'"),
 ])
 def test_errors_say_what_came(call, message):

@@ -261,7 +261,7 @@ def test_errors_say_what_was_expected_and_what_came():
     model, x = make("segmenter")
     with pytest.raises(ValueError, match=r"PatchEmbed: x must be \(\*batch, n1, n2, 3\), but is \(2, 5"):
         model(x[..., :2])
-    with pytest.raises(ValueError, match=r"mask must be bool.*5, 7.*but is torch.float32"):
+    with pytest.raises(ValueError, match=r"mask must be bool.*but is torch.float32; write mask = "):
         model(x, torch.ones(2, 5, 7))
     with pytest.raises(ValueError, match=r"HOTForecaster: x must have time and 1 modes of series"):
         make("forecaster")[0](torch.zeros(3))
@@ -379,7 +379,7 @@ def test_a_horizon_stands_once():
 
 def rows():
     "Every distinct column `model` of the tables, by kind of model."
-    files = [path for name in ("classify", "forecast", "segment") for path in (ROOT / "results").rglob(f"{name}.csv")]
+    files = [path for name in ("classify", "forecast", "segment") for path in (ROOT / "studies").rglob(f"{name}.csv")]
     found = defaultdict(set)
     for path in files:
         for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
@@ -447,20 +447,20 @@ DAMAGE = {
     "no kind": (lambda s: {k: v for k, v in s.items() if k != "model"}, "model is 'model'"),
     "value": (lambda s: {**s, "dim": "wide"}, "dim is 'wide'; give a whole number"),
     "not there": (lambda s: {**s, "attention": "nearest"}, "attention is 'nearest'"),
-    "nested": (lambda s: {**s, "patch": json.loads(DEEP)}, "patch is nested more than 16 deep"),
-    "nested options": (lambda s: {**s, "attention_options": {"pool": json.loads(DEEP)}}, "options is nested"),
+    "nested": (lambda s: {**s, "patch": json.loads(DEEP)}, "patch is too large; .* nested at most 16 deep"),
+    "nested options": (lambda s: {**s, "attention_options": {"pool": json.loads(DEEP)}}, "options is too large"),
     "bad option": (lambda s: {**s, "attention_options": {"pool": "max"}}, "of it: KroneckerAttention: pool"),
     "too large": (lambda s: {**s, "dim": 2 ** 70, "heads": 2}, "no model can be made of it"),
     "deep": (lambda s: {**s, "depth": 10 ** 6}, "depth is 1000000; give a whole number at least 1 and at most 1000"),
     "in turn": (lambda s: {**s, "attention": "+".join(["sum"] * 100_000)}, "attention is 'sum.sum"),
-    "modes": (lambda s: {**s, "patch": [1] * 100_000}, "patch has 100000 entries; at most 64 are read"),
+    "modes": (lambda s: {**s, "patch": [1] * 100_000}, "patch is too large; at most 64 entries are read"),
     "groups": (lambda s: {**s, "attention": "axial", "attention_options": {"groups": [0] * 100_000}},
-               "options has 100000 entries"),
+               "options is too large; at most 64 entries"),
     "no groups": (lambda s: {**s, "attention": "axial", "attention_options": {"groups": 5}}, "groups is 5, but must"),
     "features": (lambda s: {**s, "kernel": "prf", "kernel_features": 10 ** 9}, "kernel_features is 1000000000"),
     "mode": (lambda s: {**s, "attention_options": {"by_mode": {"7": {}}}}, "by_mode has mode 7, but of the 2 modes"),
     "of a mode": (lambda s: {**s, "attention_options": {"by_mode": {"0": {"bias": "learned"}}}},
-                  "reach is None, but must be"),
+                  "reach is None with bias='learned'; give it"),
 }
 
 

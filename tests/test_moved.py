@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hot_nbdev import moved
-from hot_nbdev.moved import (
+from hot_nbdev.data import moved
+from hot_nbdev.data.moved import (
     FIELDS,
     KINDS,
     Aligned,

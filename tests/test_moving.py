@@ -13,7 +13,6 @@ from hot_nbdev.book import moving
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"]
 N = 3
-SIGNS = [(1, 1), (1, -1), (-1, 1), (-1, -1)]
 WEIGHTS = [[0.5, 0.25, 0.25], [0.1, 0.8, 0.1], [0, 0, 1]]
 DATA = {
     "looks": {"maps": [WEIGHTS, WEIGHTS], "full": [[1 + (i * j) % 5 for j in range(N * N)] for i in range(N * N)]},
@@ -34,12 +33,6 @@ DATA = {
                        "errors": [0.0002, 0.15, None, 0.6]},
                       {"name": "dense", "sign": -1, "open": 1, "parameters": 4000, "epochs": 12,
                        "errors": [0.004, None, None, 0.005]}]},
-    "reach": {"target": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]], "heads": 4, "least": [1.414, 1.3],
-              "near": [[(1 + a * c + b * c * d) / 4 for c, d in SIGNS] for a, b in SIGNS],
-              "axes": [[[f(a, b, c, d) / 4 for c, d in SIGNS] for a, b in SIGNS] for f in (
-                  lambda a, b, c, d: a * c, lambda a, b, c, d: b * c * d, lambda a, b, c, d: a * b * d)],
-              "ground": [[1.3, 1.3], [-1.3, 1.3], [-1.3, -1.3], [1.3, -1.3]],
-              "areas": [[[1, 0], [0, 1], [-1, 0], [0, -1]], [[1, 0], [0.5, 0.5], [0, 0], [0.5, -0.5]]]},
     "stream": {"frames": [[100, 0, 20], [0, 100, 40], [30, 0, 100]], "time": [[100, 0, 0], [25, 75, 0], [10, 20, 70]],
                "modes": [[[33, 33, 34]] * 3, [[20, 20, 60]] * 3, [[0, 0, 100], [100, 0, 0], [0, 100, 0]]],
                "answers": [[50, -20, 0], [10, 40, -90], [5, 6, 100]], "kept": [[1010, 1020, 1030], [1500, 1500, 1500]]},
@@ -198,53 +191,6 @@ def test_the_dial_moves_floors_and_counts(opened):
     after = drawn(opened, "dial")
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False]
     assert [c.get_attribute("aria-valuetext") for c in (alpha, size)] == ["1", "2 × 2"]
-
-
-def distance(browser):
-    "(distance to the target, upward, along the ground), as told."
-    return [float(v) for v in re.findall(r"\d\.\d\d", says(browser, "reach"))[:3]]
-
-
-def set_sliders(browser, *tenths):
-    "The four weights and the share, by keys alone."
-    for slider, value in zip(part(browser, "reach", "input[type='range']"), tenths, strict=False):
-        press(browser, slider, "HOME", *["ARROW_RIGHT"] * value)
-
-
-@pytest.mark.parametrize("way", [0, 1])
-def test_no_parameters_of_a_head_come_below_the_floor_and_distances_are_those_of_torch(opened, way):
-    import torch
-
-    part(opened, "reach", "input[type='radio']")[way].send_keys(" ")
-    d = {key: torch.tensor(DATA["reach"][key], dtype=torch.float64) for key in ("target", "near")}
-    for a, b, c, e, share in [(10, 0, 5, 5, 0), (10, 0, 10, 0, 0), (7, 3, 2, 9, 0), (0, 10, 4, 4, 3), (1, 2, 3, 4, 10)]:
-        set_sliders(opened, a, b, c, e, share)
-        A, B, eye = (torch.tensor([[p, 10 - p], [q, 10 - q]]).double() / 10 for p, q in [(a, b), (c, e), (10, 0)])
-        S = torch.kron(A, B) if way == 0 else (torch.kron(A, eye) + torch.kron(eye, B)) / 2
-        S = (1 - share / 10) * S + share / 10 * d["near"]
-        wanted = [(S - d["target"]).norm().item(), 1, (S - d["near"]).norm().item()]
-        assert distance(opened) == pytest.approx(wanted, abs=0.006) and distance(opened)[0] >= 1
-        entries = [float(v) for v in re.findall(r'middle">(-?[\d.]+)<', drawn(opened, "reach")[2])]
-        assert entries == pytest.approx(S.flatten().tolist(), abs=0.0051)
-    assert distance(opened) == [1, 1, 0]
-
-
-def test_the_point_of_a_head_is_dragged_along_the_ground(opened):
-    from selenium.webdriver import ActionChains
-
-    set_sliders(opened, 5, 5, 10, 0, 0)
-    plane = part(opened, "reach", ".moving-panel")[4]
-    svg = plane.find_element("css selector", "svg")
-    scale, *box = opened.execute_script(
-        "const v = arguments[0].viewBox.baseVal;"
-        "return [arguments[0].getBoundingClientRect().width / v.width, v.x + v.width / 2, v.y + v.height / 2]", svg)
-    for x, y, weights in [(0.8, 0, ["0.9", "0.1"]), (0, 0.6, ["0.8", "0.8"]), (-0.4, -0.4, ["0.1", "0.5"]),
-                          (1.2, 1, ["1", "0"])]:
-        at = [146 + 72 * x + 38 * y, 122 - 30 * y]
-        to = [round(scale * (v - m)) for v, m in zip(at, box, strict=True)]
-        svg = plane.find_element("css selector", "svg")                    # each redraw makes a new one
-        ActionChains(opened).move_to_element_with_offset(svg, *to).click().perform()
-        assert [o.text for o in part(opened, "reach", "output")[:2]] == weights
 
 
 def test_controls_have_names_and_counts_are_announced(opened):

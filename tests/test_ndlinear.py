@@ -318,13 +318,15 @@ def test_names_of_parameters():
 
 
 @pytest.mark.parametrize("x, message", [
-    (tensor(2, 3, 4).float(), "x is torch.float32, but the weights are torch.float64; x.to(torch.float64) fits"),
+    (tensor(2, 3, 4).float(), "x is torch.float32, but the weights are torch.float64; torch.as_tensor(x, "
+                              "dtype=torch.float64) fits"),
     (torch.ones(2, 3, 4, dtype=torch.int64), "x is torch.int64, but the weights are torch.float64"),
-    ([[1.0]], "x is a list, but a tensor is needed"), (None, "x is a NoneType, but a tensor is needed"),
-    (tensor(2, 12), "x has shape (2, 12), but must end in one axis for each of the 2 modes, (*batch, 3, 4); "
-                    "x.unflatten(-1, (3, 4)) would fit"),
-    (tensor(4, 3), "mode 0 of x has size 4, but in_features is (3, 4); x has shape (4, 3), and must end in these "
-                   "sizes; x.movedim((1, 0), (-2, -1)) would fit"),
+    ([[1.0]], "x is a list, but the weights are torch.float64; torch.as_tensor(x, "),
+    (None, "x is a NoneType, but the weights are torch.float64"),
+    (tensor(2, 12), "x has shape (2, 12), but must end in one axis for each of the 2 modes, (3, 4); x.movedim "
+                    "brings modes to the end, x.unflatten(-1, (3, 4)) cuts features into them"),
+    (tensor(4, 3), "mode 0 of x has size 4, but in_features is (3, 4); x has shape (4, 3); x.movedim brings "
+                   "modes to the end"),
     (tensor(5, 3, 9), "mode 1 of x has size 9")])
 def test_what_is_no_input_is_told(x, message):
     with pytest.raises(ValueError, match="^NdLinear: " + re.escape(message)):
@@ -391,7 +393,7 @@ def test_wrong_arguments_raise():
     W, b = torch.zeros(3, 4), torch.zeros(4)
     with pytest.raises(ValueError, match=r"nd_linear: mode 0 of x has size 3, .*weights .*columns as \(4,\)"):
         nd_linear(torch.zeros(2, 3), [W])
-    with pytest.raises(ValueError, match=r"nd_linear: biases have shape .*, but .*weights have \(3,\) rows"):
+    with pytest.raises(ValueError, match=r"nd_linear: weights have shapes \[\(3, 4\)\], and biases \[\(4,\)\]; give"):
         nd_linear(torch.zeros(2, 4), [W], b)
     for sizes, out in [((2, 3), (4, 5)), ((2, 4), (4, 6))]:
         with pytest.raises(ValueError, match=f"NdLinear.from_linear: .*8.*20.*{prod(sizes)}.*{prod(out)}; "):

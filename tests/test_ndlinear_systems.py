@@ -1,4 +1,4 @@
-"""bench/ndlinear_systems.py on small data: every system builds, models are of equal size, runs repeat and resume."""
+"""studies/ndlinear on small data: every system builds, models are of equal size, runs repeat and resume."""
 import importlib
 import json
 import math
@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from hot_nbdev.book import results_file
 from hot_nbdev.results import read_rows
 
-BENCH = Path(__file__).parents[1] / "bench"
 SYSTEMS = ["language", "adapters", "rnn", "transformer", "waves", "table", "table-number", "cnn", "cnn-slices",
            "teacher", "distill", "diffusion", "sentence"]
 
 
 @pytest.fixture(scope="module")
 def bench():
-    "The script as a module; bench/ is searched only while these tests run."
+    "The script as a module."
     pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCH))
-        yield importlib.import_module("ndlinear_systems")
+    return importlib.import_module("studies.ndlinear.ndlinear_systems")
 
 
 def words(n, seed):
@@ -48,15 +46,15 @@ def write_waves(folder, name, channels, classes, least, most, g):
 @pytest.fixture
 def small(bench, tmp_path, monkeypatch):
     "Small files of the layout of the real ones, and no model kept from an earlier test."
-    sources = importlib.import_module("systems.sources")
-    images, language = (importlib.import_module(f"systems.{name}") for name in ("images", "language"))
+    sources = importlib.import_module("studies.ndlinear.systems.sources")
+    images, language = (importlib.import_module(f"studies.ndlinear.systems.{name}") for name in ("images", "language"))
     g, data = torch.Generator().manual_seed(0), tmp_path / "data"
     data.mkdir()
     monkeypatch.setenv("HOT_DATA", str(data))
     values = torch.randn(260, 7, generator=g).cumsum(0) / 4
     (data / "ETTh1.csv").write_text("date,a,b,c,d,e,f,OT\n" + "\n".join(
         f"2020-01-01 {k:04d}," + ",".join(f"{v:.4f}" for v in row) for k, row in enumerate(values.tolist())) + "\n")
-    monkeypatch.setattr(importlib.import_module("systems.forecasts"), "ENDS", (120, 180, 260))
+    monkeypatch.setattr(importlib.import_module("studies.ndlinear.systems.forecasts"), "ENDS", (120, 180, 260))
     monkeypatch.setattr(images, "DRAWN", 12)
     for name in ("vessel", "adrenal"):
         arrays = {}
@@ -95,7 +93,7 @@ def test_the_list_is_that_of_the_script(bench):
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_model_of_a_system_takes_a_step(bench, quick, name):
-    training = importlib.import_module("systems.training")
+    training = importlib.import_module("studies.ndlinear.systems.training")
     system = bench.SYSTEMS[name]
     for data in system.data:
         quick.prepare(system, data, 0)
@@ -119,7 +117,7 @@ def test_every_model_of_a_system_takes_a_step(bench, quick, name):
 @pytest.mark.parametrize("name", [n for n in SYSTEMS if n not in ("adapters", "teacher")])
 def test_rivals_are_of_equal_size(bench, quick, name):
     "Within five percent of NdLinear; the wide NdLinear of the language model, of the dense model."
-    layers, system = importlib.import_module("systems.layers"), bench.SYSTEMS[name]
+    layers, system = importlib.import_module("studies.ndlinear.systems.layers"), bench.SYSTEMS[name]
     for data in system.data:
         quick.prepare(system, data, 0)
         make = system.task(data, 0).make
@@ -132,7 +130,7 @@ def test_rivals_are_of_equal_size(bench, quick, name):
 
 
 def test_adapters_count_what_they_say(bench, quick):
-    layers, system = importlib.import_module("systems.layers"), bench.SYSTEMS["adapters"]
+    layers, system = importlib.import_module("studies.ndlinear.systems.layers"), bench.SYSTEMS["adapters"]
     quick.prepare(system, "prose to code", 0)
     make = system.task("prose to code", 0).make
     sizes = {kind: layers.count(f()) for kind, f in make.items()}
@@ -157,7 +155,7 @@ def test_a_seed_gives_the_same_row_twice(bench, quick, name, data, model):
 
 def pretend(bench, monkeypatch, best=1e-2):
     "Training that only notes what was asked; the error is least at one rate."
-    asked, run = [], importlib.import_module("systems.training").Run
+    asked, run = [], importlib.import_module("studies.ndlinear.systems.training").Run
 
     def train(self, system, task, model, seed, rate, study):
         asked.append((study, system.name, model, seed, rate))
@@ -193,7 +191,7 @@ def test_equal_time_is_a_study_of_its_own(bench, small, tmp_path, monkeypatch):
     system = replace(bench.SYSTEMS["language"], models=("dense", "nd"), only=(("prose", ("dense",)),))
     bench.Bench(tmp_path / "rows.csv", tmp_path).all(system, [0])
     assert [a[2] for a in asked if a[0] == "time"] == ["dense", "nd"]       # on the first data only
-    training = importlib.import_module("systems.training")
+    training = importlib.import_module("studies.ndlinear.systems.training")
     task = bench.SYSTEMS["language"].task("code", 0)
     few, many = (training.steps_for(task, task.make["nd"], seconds, tries=3) for seconds in (0.0, 1000.0))
     assert few == 10 < many
@@ -249,9 +247,7 @@ def test_text_is_split_by_chunks(small):
 
 
 def test_an_edition_of_the_book_that_is_not_here_is_told():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCH))
-        sources = importlib.import_module("systems.sources")
+    sources = importlib.import_module("studies.ndlinear.systems.sources")
     with pytest.raises(sources.Absent, match="the book at commit 0000000 is not here; a whole clone has it"):
         sources.notebooks("0" * 40)
     try:
@@ -263,9 +259,7 @@ def test_an_edition_of_the_book_that_is_not_here_is_told():
 
 def test_the_real_modules_are_there():
     "Without the small files: each name is a module whose source ships with Python."
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCH))
-        sources = importlib.import_module("systems.sources")
+    sources = importlib.import_module("studies.ndlinear.systems.sources")
     for name in {*sources.CODE, *sources.ORIGINS}:
         assert len(sources.module_text(name)) > 2000, name
     with pytest.raises(sources.Absent, match="no source of the module no_such"):
@@ -273,9 +267,7 @@ def test_the_real_modules_are_there():
 
 
 def test_a_search_widens_its_grid():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCH))
-        rates = importlib.import_module("rates")
+    rates = importlib.import_module("studies.rates")
     assert [rates.rate(s) for s in (-7, -6, -5, 0)] == [3e-4, 1e-3, 3e-3, 1.0] and rates.step(3e-2) == -3
     with pytest.raises(ValueError, match="no rate of the grid"):
         rates.step(2e-3)
@@ -290,8 +282,8 @@ def test_a_search_widens_its_grid():
 
 
 def test_layers_are_what_they_are_called(bench):
-    layers = importlib.import_module("systems.layers")
-    from kin import chapter
+    layers = importlib.import_module("studies.ndlinear.systems.layers")
+    from studies.kin.kin import chapter
     torch.manual_seed(0)
     x = torch.randn(5, 24)
     some = layers.KronSum((2, 3, 4), (3, 2, 5), 3)
@@ -309,7 +301,7 @@ def test_layers_are_what_they_are_called(bench):
 
 
 def test_training_ends_when_validation_turns(bench):
-    training = importlib.import_module("systems.training")
+    training = importlib.import_module("studies.ndlinear.systems.training")
     torch.manual_seed(0)
     x = torch.randn(64, 3)
     y, noise = x[:, :1] * 2, torch.randn(64, 1)
@@ -331,7 +323,7 @@ def test_training_ends_when_validation_turns(bench):
 
 def test_metrics_are_those_of_scikit_learn(bench):
     from sklearn import metrics
-    measures = importlib.import_module("systems.measures")
+    measures = importlib.import_module("studies.ndlinear.systems.measures")
     g = torch.Generator().manual_seed(0)
     scores, y = torch.randn(60, 2, generator=g).round(decimals=1), torch.randint(2, (60,), generator=g)
     assert measures.auc(scores, y) == pytest.approx(metrics.roc_auc_score(y, scores[:, 1] - scores[:, 0]))
@@ -344,7 +336,7 @@ def test_metrics_are_those_of_scikit_learn(bench):
 
 def test_verdicts_are_paired_and_corrected(bench):
     from scipy import stats
-    verdicts = importlib.import_module("systems.verdicts")
+    verdicts = importlib.import_module("studies.ndlinear.systems.verdicts")
     a, b = [1.0, 2.0, 4.0, 3.5, 2.5], [0.5, 1.0, 3.9, 3.0, 2.6]
     _, t, p = verdicts.paired(a, b)
     assert (t, p) == pytest.approx(tuple(stats.ttest_rel(a, b)))
@@ -365,7 +357,7 @@ def test_verdicts_are_paired_and_corrected(bench):
 
 @pytest.fixture
 def simple(bench, small):
-    return importlib.import_module("ndlinear_simple")
+    return importlib.import_module("studies.ndlinear.ndlinear_simple")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -387,8 +379,8 @@ def test_plain_answers_to_every_system(simple, monkeypatch):
 
 
 def test_plain_answers_have_their_rows(bench):
-    simple = importlib.import_module("ndlinear_simple")
-    stored = {r["model"]: r for r in read_rows(BENCH.parent / "results" / "ndlinear_simple.csv")
+    simple = importlib.import_module("studies.ndlinear.ndlinear_simple")
+    stored = {r["model"]: r for r in read_rows(results_file("ndlinear_simple.csv"))
               if (r["data"], r["seed"]) == ("breast cancer", "0")}
     for row in simple.answers("table", "breast cancer", 0):
         own = stored.pop(row["model"])
@@ -422,7 +414,7 @@ def test_the_linear_guess_of_the_noise_is_that_of_least_squares(simple):
 
     def score(model, x):
         return 0.0
-    training = importlib.import_module("systems.training")
+    training = importlib.import_module("studies.ndlinear.systems.training")
     guess = simple.denoisers(training.Task({}, ((x,), (x,), (x,)), None, score, None, ""), "diffusion")["linear"][1]
     t = torch.full((len(x),), 0.4)
     noise, s = torch.randn(x.shape, generator=g), simple.images.signal(t)[0]

@@ -10,8 +10,10 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
+from hot_nbdev.attention import softmax_map
 from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
+from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import load_model, make_model
 from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi, alibi_slopes, window
@@ -107,7 +109,8 @@ def test_a_bias_handed_in_gets_true_positions():
     def bias(score, b, h, i, j):
         asked.append((i.flatten().tolist(), j.flatten().tolist()))
         return score - 0.1 * (i * i - 3 * j).abs()
-    layer, x = make(K, 2, causal=(0,), by_mode={0: dict(bias=bias, window=3)}), tensor(2, 7, 3, DIM)
+    weigh = [Near(partial(window, size=3), bias), softmax_map]
+    layer, x = make(KroneckerAttention, 2, causal=(0,), weigh=weigh), tensor(2, 7, 3, DIM)
     y, _ = stepped(layer, x, None, 0, (5, 2))
     assert asked[-1] == ([5, 6], [0, 1, 2, 3, 4, 5, 6])      # all keys stay, so that places count from the first
     assert_close(y, layer(x), rtol=0, atol=1e-12)
@@ -122,7 +125,7 @@ def test_a_bias_with_parameters_is_part_of_the_layer():
         def forward(self, score, b, h, i, j):
             return score - self.weight[h] * (i - j).abs()
     own = Own()
-    layer = K(DIM, HEADS, 2, by_mode={0: dict(bias=own)})
+    layer = KroneckerAttention(DIM, HEADS, 2, weigh=[Near(score_mod=own), softmax_map])
     layer(torch.randn(2, 4, 3, DIM)).square().sum().backward()
     assert "weigh.0.score_mod.weight" in layer.state_dict() and own.weight.grad.abs().min() > 0
 
@@ -201,13 +204,13 @@ def test_options_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=says):
         K(DIM, HEADS, 2, by_mode={2: dict(window=1)})
     for wrong in (dict(window=True), dict(window=-1), dict(window=1.5), dict(window=1, dilation=0), dict(dropout=1.5)):
-        with pytest.raises(ValueError, match=f"by_mode of mode 1: {list(wrong)[-1]} is .*, but must be"):
+        with pytest.raises(ValueError, match=f"by_mode of mode 1: {list(wrong)[-1]} is .*; give a"):
             K(DIM, HEADS, 2, by_mode={-1: wrong})
-    with pytest.raises(ValueError, match="by_mode of mode 0: bias is 'linear'; choose one of"):
+    with pytest.raises(ValueError, match="by_mode of mode 0: bias is 'linear'; give one of"):
         Axial(DIM, HEADS, 2, by_mode={0: dict(bias="linear")})
-    with pytest.raises(ValueError, match="by_mode of mode 0: reach is None, but must be"):
+    with pytest.raises(ValueError, match="by_mode of mode 0: reach is None with bias='learned'; give it"):
         Axial(DIM, HEADS, 2, by_mode={0: dict(bias="learned")})
-    with pytest.raises(ValueError, match="by_mode of mode 0: a setting is 'windw'; choose one of"):
+    with pytest.raises(ValueError, match="by_mode of mode 0: there is no setting 'windw'; did you mean 'window'"):
         K(DIM, HEADS, 2, by_mode={0: dict(windw=1)})
     for kind in (Axial, Divided):
         with pytest.raises(ValueError, match=r"by_mode has mode 1, but of the 3 modes only \(0,\) have a map"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from scripts import load
 from smallfiles import SERIES, TINY, write_scene, write_series, write_volumes
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
@@ -112,11 +113,11 @@ def test_delong_where_there_is_no_variance():
 
 
 @pytest.mark.parametrize("label, one, other, message", [
-    ([1, 1, 1], [1, 2, 3], [1, 2, 3], "both of them"),
+    ([1, 1, 1], [1, 2, 3], [1, 2, 3], "at least two of each"),
     ([0, 1, 2], [1, 2, 3], [1, 2, 3], "give labels 0 and 1"),
     ([0, 1, 0], [1, 2], [1, 2], "two scores that are numbers for each"),
     ([0, 1, 0], [1, math.nan, 1], [1, 2, 3], "two scores that are numbers"),
-    ([0, 1, 0], [1, 2, 3], [1, 2, 3], "a variance needs two of each"),
+    ([0, 1, 0], [1, 2, 3], [1, 2, 3], "at least two of each"),
 ])
 def test_what_delong_cannot_do_is_said(label, one, other, message):
     with pytest.raises(ValueError, match=message):
@@ -166,10 +167,10 @@ def test_blocks_keep_neighbors_together():
 
 @pytest.mark.parametrize("other, more, message", [
     ({"x": np.zeros(4)}, {}, "give scores of the same test part"),
-    ({"x": np.zeros(3), "label": np.array([1, 0, 1])}, {}, "or other labels"),
-    ({"x": np.zeros(3)}, {"block": 4}, "block is 4, of 3 samples"),
+    ({"x": np.zeros(3), "label": np.array([1, 0, 1])}, {}, "with the same labels"),
+    ({"x": np.zeros(3)}, {"block": 4}, "block is 4, and the two have .3. samples"),
     ({"x": np.zeros(3)}, {"block": 0}, "block is 0"),
-    ({"x": np.zeros(3)}, {"block": 2, "within": "label"}, "and 1 where `within` is given"),
+    ({"x": np.zeros(3)}, {"block": 2, "within": "label"}, "1 where `within` is given"),
 ])
 def test_scores_of_other_samples_are_not_compared(other, more, message):
     one = {"x": np.zeros(3), "label": np.array([1, 0, 0])}
@@ -179,14 +180,29 @@ def test_scores_of_other_samples_are_not_compared(other, more, message):
 
 def test_files_are_the_same_byte_for_byte_and_hold_no_pickle(tmp_path):
     batches = [{"a": torch.arange(3), "b": torch.ones(3, 2)}, {"a": torch.arange(2), "b": torch.zeros(2, 2)}]
-    for name in ("x.npz", "new/y.npz"):
+    for name in ("scores/x.npz", "new/y.npz"):
         write_scores(tmp_path / name, batches)
-    assert (tmp_path / "x.npz").read_bytes() == (tmp_path / "new" / "y.npz").read_bytes()
-    found = read_scores({"scores": "x.npz"}, tmp_path)
+    assert (tmp_path / "scores" / "x.npz").read_bytes() == (tmp_path / "new" / "y.npz").read_bytes()
+    found = read_scores({"scores": "scores/x.npz"}, tmp_path)
     assert found["a"].tolist() == [0, 1, 2, 0, 1] and found["b"].shape == (5, 2)
-    np.savez(tmp_path / "bad.npz", a=np.array([{}], dtype=object))
+    np.savez(tmp_path / "scores" / "bad.npz", a=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        read_scores({"scores": "bad.npz"}, tmp_path)
+        read_scores({"scores": "scores/bad.npz"}, tmp_path)
+
+
+def test_an_archive_holds_what_the_files_held_and_the_same_bytes_in_any_sequence(tmp_path):
+    runs = {f"r{i}": {"a": torch.full((3,), float(i)), "b": torch.ones(2)} for i in range(3)}
+    for folder, order in (("one", [["r0", "r1", "r2"]]), ("other", [["r2"], ["r0", "r1"]])):
+        for names in order:
+            for name in names:
+                write_scores(tmp_path / folder / "scores" / f"{name}.npz", [runs[name]])
+            assert load("pack").pack(tmp_path / folder) == len(names)
+        assert not list((tmp_path / folder / "scores").iterdir())
+        found = read_scores({"scores": "scores/r1.npz"}, tmp_path / folder)
+        assert found["a"].tolist() == [1, 1, 1] and set(found) == {"a", "b"}
+        with pytest.raises(ValueError, match="there is no file scores/r.npz"):
+            read_scores({"scores": "scores/r.npz"}, tmp_path / folder)
+    assert (tmp_path / "one" / "scores.npz").read_bytes() == (tmp_path / "other" / "scores.npz").read_bytes()
 
 
 @pytest.mark.parametrize("row, message", [

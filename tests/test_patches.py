@@ -9,9 +9,9 @@ from torch.testing import assert_close
 
 from hot_nbdev.patches import (
     STEMS,
+    ConvStem,
     PatchEmbed,
     check_input,
-    kernel_widths,
     pad_to_patches,
     patch_mask,
     patchify,
@@ -96,7 +96,8 @@ def test_padding_is_what_gives_one_output_for_each_stride():
             x = nn.functional.pad(torch.ones(1, 1, 3 * s), (before, behind))
             assert nn.functional.conv1d(x, torch.ones(1, 1, w), stride=s).shape[-1] == 3
             assert before - behind == (w - s if causal else (w - s) % 2)
-    assert kernel_widths((1, 2, 5), 3) == [1, 3, 5]
+    stem = ConvStem(1, 4, (6, 1, 5))
+    assert stem.strides == [(2, 5), (3, 1)] and [f.kernel_size for f in stem.layers] == [(3, 5), (3, 1)]
     assert strides((8, 6, 1)) == [(2, 2, 1), (2, 3, 1), (2, 1, 1)]
 
 
@@ -155,8 +156,8 @@ def test_a_stem_of_ones_own():
     (dict(stem="linar"), r"PatchEmbed: stem is 'linar'; choose one of \('linear', 'conv', 'local'\)"),
     (dict(act="tanh"), "PatchEmbed: act is 'tanh'"),
     (dict(patch=()), "patch is ()"), (dict(patch=(0, 2)), "patch is .0, 2."),
-    (dict(patch=(1, 1), stem="conv"), "stem='conv' needs between one and three modes"),
-    (dict(patch=(2, 2, 2, 2), stem="conv"), "but patch is .2, 2, 2, 2.; choose stem='linear'")])
+    (dict(patch=(1, 1), stem="conv"), "ConvStem: it needs between one and three modes .* patch is .1, 1.; choose"),
+    (dict(patch=(2, 2, 2, 2), stem="conv"), "ConvStem: .* but patch is .2, 2, 2, 2.; choose stem='linear'")])
 def test_wrong_settings_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         PatchEmbed(**{**dict(in_channels=1, dim=8, patch=(2, 2)), **wrong})
@@ -168,13 +169,13 @@ def test_errors_say_what_was_expected_and_what_came():
     x = torch.zeros(2, 4, 4, 3)
     for bad, mask, message in [
             (x[..., :2], None, r"x must be \(\*batch, n1, n2, 3\), but is \(2, 4, 4, 2\)"),
-            (x[:, :, :0], None, "mode 1 of x, .* is empty"),
-            (x, torch.ones(2, 4, 4), r"mask must be bool, \(\*batch, 4, 4\), but is torch.float32"),
-            (x, torch.ones(2, 4, 5, dtype=torch.bool), r"mask must be bool, .* but is .*\(2, 4, 5\)"),
-            (x, torch.ones(3, 4, 4, dtype=torch.bool), "its batch axes do not fit x")]:
+            (x[:, :, :0], None, r"but is \(2, 4, 0, 3\); no mode may be empty"),
+            (x, torch.ones(2, 4, 4), r"Layer: mask must be bool, .* but is torch.float32; write mask = valid > 0"),
+            (x, torch.ones(2, 4, 5, dtype=torch.bool), r"mask must be \(\*batch, 4, 4\), but is \(2, 4, 5\)"),
+            (x, torch.ones(3, 4, 4, dtype=torch.bool), r"mask \(3, 4, 4\) does not broadcast to the batch \(2,\)")]:
         with pytest.raises(ValueError, match=message):
             check_input("Layer", bad, mask, 2, 3)
-    with pytest.raises(ValueError, match="patchify: mode 1 has size 4, which is no multiple of 3"):
+    with pytest.raises(ValueError, match=r"patchify: x is \(2, 4, 4, 3\), but .* multiples of \(2, 3\); pad it"):
         patchify(x, (2, 3))
     with pytest.raises(ValueError, match="unpatchify: y must be"):
         unpatchify(x, (3, 2))

@@ -7,8 +7,8 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
+from hot_nbdev.book.plot import plot_curves, plot_joint, plot_maps
 from hot_nbdev.maps import map_rows
-from hot_nbdev.plot import plot_curves, plot_joint, plot_maps
 
 matplotlib.use("agg")
 
@@ -26,7 +26,7 @@ def maps(*shape, sizes=(3, 4), blocks=2):
 
 
 def test_importing_the_module_does_not_import_matplotlib():
-    code = "import sys, hot_nbdev.plot; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, hot_nbdev.book.plot; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -1,6 +1,7 @@
 """Predictions: a further file is prepared and checked, and nothing is lost."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,9 +9,9 @@ import torch
 from smallfiles import dates, fails, waves, write_lines, write_series
 
 from hot_nbdev.commands import hot_predict
+from hot_nbdev.data.predict import Inputs, predict, read_inputs
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.predict import Inputs, predict, read_inputs
 
 SMALL = dict(dim=8, depth=1, heads=2)
 
@@ -25,7 +26,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 def series():
     "A run of hourly series, and a file that fits."
     make_model(ForecasterConfig(lookback=8, horizons=(4,), sizes=(8, 2), **SMALL)).save("run")
-    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2, step=3600).save(
+    Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2, every="3600 s").save(
         "run/input.json"
     )
     write_series("in.csv", 60)
@@ -34,33 +35,18 @@ def series():
 @pytest.fixture
 def volumes():
     make_model(ClassifierConfig(patch=(2, 2, 2), sizes=(4, 4, 4), classes=2, **SMALL)).save("run")
-    Inputs(
-        task="classify",
-        data="cubes",
-        scale=(255.0,),
-        classes=("dark", "bright"),
-        sizes=(4, 4, 4),
-        channels=1,
-        dtype="uint8",
-        low=0.0,
-        high=250.0,
-    ).save("run/input.json")
+    Inputs(task="classify", data="cubes", scale=(255.0,), classes=("dark", "bright"), sizes=(4, 4, 4), channels=1,
+           dtype="uint8",
+           low=0.0, high=250.0).save("run/input.json")
     return np.random.default_rng(0).integers(0, 250, (3, 4, 4, 4)).astype(np.uint8)
 
 
 @pytest.fixture
 def scene():
     make_model(SegmenterConfig(in_channels=3, patch=(2, 2), sizes=(4, 4), classes=2, **SMALL)).save("run")
-    Inputs(
-        task="segment",
-        data="fields",
-        shift=(0.0,) * 3,
-        scale=(1.0,) * 3,
-        classes=("field", "wood"),
-        codes=(1, 3),
-        window=4,
-        dates=0,
-    ).save("run/input.json")
+    Inputs(task="segment", data="fields", shift=(0.0,) * 3, scale=(1.0,) * 3, classes=("field", "wood"), codes=(1, 3),
+           window=4,
+           dates=0).save("run/input.json")
     return np.random.default_rng(0).normal(size=(6, 9, 3)).astype("float32")
 
 
@@ -92,6 +78,24 @@ def test_a_file_that_is_there_stays_unless_overwrite_is_said(series, capsys, tmp
     hot_predict(["run", "in.csv", "--to", "old.csv", "--overwrite"])
     assert (tmp_path / "old.csv").read_text().startswith("date,a,b")
     assert "is a folder" in fails(capsys, hot_predict, "run", "in.csv", "--to", "run")
+    (tmp_path / "new.png").write_text("mine")
+    assert "new.png is there already" in fails(capsys, hot_predict, "run", "in.csv", "--to", "new.csv")   # picture
+    assert (tmp_path / "new.png").read_text() == "mine"
+
+
+def test_only_regular_files_are_written(series, capsys, tmp_path):
+    os.mkfifo("pipe.csv"), os.mkfifo("new.png")
+    (tmp_path / "link.csv").symlink_to("pipe.csv")
+    for to in ("pipe.csv", "link.csv", "new.csv"):              # the picture of the last would go into the pipe
+        assert "no regular file" in fails(capsys, hot_predict, "run", "in.csv", "--to", to, "--overwrite")
+    assert (tmp_path / "pipe.csv").is_fifo() and (tmp_path / "new.png").is_fifo() and not os.path.exists("new.csv")
+    assert "there is no file pipe.csv" in fails(capsys, hot_predict, "run", "pipe.csv")
+
+
+def test_answers_that_are_not_finite_are_no_answers(series, capsys):
+    write_lines("large.csv", dates(60), spoiled(r59="1e29"))
+    Inputs(task="forecast", names=("a", "b"), shift=(0.0,) * 2, scale=(1e-20,) * 2).save("run/input.json")
+    assert "large.csv: the model's answer is not finite" in fails(capsys, hot_predict, "run", "large.csv")
 
 
 def test_a_link_stays_a_link(series, tmp_path):
@@ -117,8 +121,8 @@ def spoiled(rows=60, **cells):
         (dates(60)[::-1], spoiled(), "time runs backwards"),
         (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"),
         (np.r_[dates(60)[:1], dates(59)], spoiled(), "again"),
-        (np.array(["NaT", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
-        (np.array(["", *dates(59).astype(str)]), spoiled(), "should begin with a date"),
+        (np.array(["NaT", *dates(59).astype(str)]), spoiled(), "should be a time"),
+        (np.array(["", *dates(59).astype(str)]), spoiled(), "should be a time"),
         (dates(5), spoiled(5), "5 rows"),
         (dates(60), spoiled(r30="x"), "'x'"),
     ],
@@ -233,7 +237,7 @@ def test_what_takes_long_shows_a_bar_in_a_terminal(scene, capsys, monkeypatch):
 @pytest.mark.parametrize(
     "about, message",
     [
-        ({"version": 3}, "is of version 3, but this library reads 1 to 2"),
+        ({"version": 4}, "is of version 4, but this library reads 1 to 3"),
         ({"shift": None}, "shift is None"),
         ({"scale": [0, 1]}, "scale is"),
         ({"names": None}, "names missing"),
@@ -274,11 +278,14 @@ def test_damaged_files_of_a_run_are_one_line(series, capsys, tmp_path):
 
 
 def test_an_older_description_is_read(series, tmp_path):
-    "Version 1 had no version, and one number for the shift of volumes."
+    "Version 1 had no version, and one number for the shift of volumes; version 2 had seconds between rows."
     (tmp_path / "run" / "input.json").write_text(
         json.dumps(dict(task="forecast", data="waves", names=["a", "b"], shift=[0, 0], scale=[1, 1]))
     )
     assert read_inputs("run").version == 1 and predict("run", "in.csv", "out.csv")[0] == "wrote out.csv"
+    (tmp_path / "run" / "input.json").write_text(
+        json.dumps(dict(task="forecast", data="", names=["a", "b"], shift=[0, 0], scale=[1, 1], version=2, step=60)))
+    assert "the rows are 3600 s apart, but 60 s in training" in predict("run", "in.csv", "out.csv", overwrite=True)[-1]
 
 
 @pytest.mark.parametrize("cut", [0, 10, 200, -30])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import stress
 
+from hot_nbdev.book import results_file
 from hot_nbdev.results import read_rows
 
 ROWS = read_rows(stress.ROOT / "nbs" / "promises.csv")
@@ -36,7 +37,7 @@ def test_every_promise_names_tests_that_are_there():
 
 
 def test_parts_of_the_long_run_are_those_of_the_page_and_of_the_rows():
-    rows = [row["part"] for row in read_rows(stress.ROOT / "results" / "stress.csv")]
+    rows = [row["part"] for row in read_rows(results_file("stress.csv"))]
     assert rows == [part for part in stress.PARTS if part in rows]
     page = (stress.ROOT / "nbs" / "promises.ipynb").read_text(encoding="utf-8")
     assert "PARTS = " + json.dumps(list(stress.PARTS)) in page.replace('\\"', '"')

@@ -1,25 +1,19 @@
 """Scenes: masks and their codes, parts, new scenes for a trained model, and the scripts behind chapter 21."""
 import csv
-import importlib.util
 import json
 import sys
 
 import numpy as np
 import pytest
 import torch
-from chapters import ROOT
 from official import official
+from scripts import load
 
+from hot_nbdev.book import results_file
 from hot_nbdev.data import scene_data
+from hot_nbdev.data.scenes import SCENES, check_scene, number_classes, split_blocks, window_corners
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import HOTSegmenter
-from hot_nbdev.scenes import (
-    SCENES,
-    check_scene,
-    number_classes,
-    split_blocks,
-    window_corners,
-)
 from hot_nbdev.train.loop import evaluate
 from hot_nbdev.train.tasks import Segmentation
 
@@ -201,16 +195,8 @@ def test_scenes_of_other_kinds(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        dict(window=0),
-        dict(window=-4),
-        dict(stride=0),
-        dict(stride=-1),
-        dict(block=-4),
-        dict(gap=-1),
-        dict(seed=-1),
-        dict(window=4.0),
-        dict(stride=True),
-        dict(limit=-1),
+        dict(window=0), dict(window=-4), dict(stride=0), dict(stride=-1), dict(block=-4), dict(gap=-1), dict(seed=-1),
+        dict(window=4.0), dict(stride=True), dict(limit=-1),
     ],
 )
 def test_sizes_that_are_none(tmp_path, options):
@@ -236,14 +222,9 @@ def test_a_new_scene_is_compared_with_the_training(tmp_path):
     old = {key: about[key] for key in ("shift", "scale", "window")}        # what runs remembered before
     assert torch.equal(check_scene(scene, old)[0], x)
     for wrong, text in [
-        (scene[..., :2], r"\(H, W, 3\)"),
-        (scene[None], r"\(H, W, 3\)"),
-        (scene[0], r"\(H, W, 3\)"),
-        (scene[:3], "windows.*have 4"),
-        (scene * 1j, "complex"),
-        (scene > 0, "real numbers"),
-        (np.where(scene > 0.9, np.nan, scene), "not finite"),
-        (scene * 1e31, "not finite or beyond"),
+        (scene[..., :2], r"\(H, W, 3\)"), (scene[None], r"\(H, W, 3\)"), (scene[0], r"\(H, W, 3\)"),
+        (scene[:3], "windows.*have 4"), (scene * 1j, "complex"), (scene > 0, "real numbers"),
+        (np.where(scene > 0.9, np.nan, scene), "not finite"), (scene * 1e31, "not finite or beyond"),
     ]:
         with pytest.raises(ValueError, match=text):
             check_scene(wrong, about)
@@ -259,13 +240,6 @@ def test_parts_of_scenes_have_fingerprints(tmp_path):
 
 
 # the scripts behind chapter 21
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(f"bench_{name}", ROOT / "bench" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
 
 @pytest.fixture
 def run(tmp_path):
@@ -283,10 +257,9 @@ def run(tmp_path):
 
 def test_the_picture_of_a_run_has_the_accuracy_of_its_test(run, tmp_path):
     folder, model, parts = run
-    load("scene_maps").main([str(folder), "--out", str(tmp_path / "maps")])
-    [path] = (tmp_path / "maps").iterdir()
-    found, y = np.load(path), parts.test.labels
-    assert (path.name, found.dtype, found.shape) == ("indian_pines-product.npy", np.uint8, tuple(y.shape))
+    load("scene_maps").main([str(folder), "--out", str(tmp_path / "maps.npz")])
+    ((name, found),), y = np.load(tmp_path / "maps.npz").items(), parts.test.labels
+    assert (name, found.dtype, found.shape) == ("indian_pines-product", np.uint8, tuple(y.shape))
     tested = (parts.about["region"] == 2) & (y >= 0)
     accuracy = (torch.from_numpy(found).long() == y)[tested].double().mean().item()
     assert accuracy == pytest.approx(evaluate(model, parts.test, Segmentation(16))["accuracy"], abs=2e-3)
@@ -295,10 +268,10 @@ def test_the_picture_of_a_run_has_the_accuracy_of_its_test(run, tmp_path):
 def test_one_picture_for_each_scene_and_attention(run, tmp_path):
     maps = load("scene_maps")
     with pytest.raises(ValueError, match="two runs would be named indian_pines-product"):
-        maps.main([str(run[0]), str(run[0]), "--out", str(tmp_path / "maps")])
+        maps.main([str(run[0]), str(run[0]), "--out", str(tmp_path / "maps.npz")])
     with pytest.raises(ValueError, match="has no input.json"):
         maps.main([str(tmp_path)])
-    assert not (tmp_path / "maps").exists()
+    assert not (tmp_path / "maps.npz").exists()
 
 
 def test_a_scene_with_dates_is_segmented_once():
@@ -320,7 +293,7 @@ def test_every_window_counts_where_it_alone_is_whole():
 def test_simple_models_have_their_rows(tmp_path):
     linear = load("scene_linear")
     found = {r["model"]: r["test_accuracy"] for r in linear.rows("indian_pines")}
-    with (ROOT / "results" / "scene_linear.csv").open(newline="") as f:
+    with results_file("scene_linear.csv").open(newline="") as f:
         rows = [r for r in csv.DictReader(f) if r["data"] == "indian_pines"]
     stored = {r["model"]: float(r["test_accuracy"]) for r in rows}
     assert found.keys() == stored.keys()

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from hot_nbdev import drawing, shapes
+from hot_nbdev.book import drawing, shapes
 
 CASES = {
     "fibers_and_slices": [{}, dict(shape=(2, 3, 5))],

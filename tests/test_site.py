@@ -716,7 +716,7 @@ def test_nothing_hinders_readers_who_see_little_or_use_a_program(browser, render
 
 def test_the_index_names_the_whole_library(real):
     text = (real / "api.html").read_text(encoding="utf-8")
-    for path in (ROOT / "hot_nbdev").glob("[a-z]*.py"):
+    for path in (ROOT / "hot_nbdev").rglob("[a-z]*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         made = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)} & apiindex.public(tree)
         assert [name for name in made if f'">{name}</code>' not in text] == [], path.name

@@ -1,20 +1,19 @@
 """The papers' tables as a file: what is planned, which rows of results count as done, and that no row is left over."""
 
-import importlib
 import json
 from pathlib import Path
 
 import pytest
 from chapters import ROOT
+from scripts import load
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
+from hot_nbdev.book import results_file  # noqa: E402
 from hot_nbdev.commands import _jobs  # noqa: E402
 from hot_nbdev.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
 from hot_nbdev.results import read_rows, write_csv  # noqa: E402
 from hot_nbdev.tables import (  # noqa: E402
-    BEFORE,
-    SCRIPTS,
     RunTable,
     is_done,
     made_by,
@@ -22,9 +21,10 @@ from hot_nbdev.tables import (  # noqa: E402
     planned,
     read_tables,
     results_of,
+    scripts,
 )
 
-TABLES = read_tables()
+TABLES, SCRIPTS = read_tables(), scripts()
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -40,14 +40,14 @@ def test_every_run_of_every_table_has_settings_and_a_model(name):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('{"t": {"rows": {"a": {}}}}', "table 't': RunTable: data is empty"),
-        ('{"t": {"rows": {"a": 1}, "data": {"D": "d"}}}', "row 'a' is 1"),
+        ('{"t": {"rows": {"a": {}}}}', "table 't': RunTable: data is {}"),
+        ('{"t": {"rows": {"a": 1}, "data": {"D": "d"}}}', "rows is {'a': 1}; give at least one, each of type dict"),
         ('{"t": {"row": {}}}', "there is no setting 'row'; did you mean 'rows'"),
         (
             '{"t": {"rows": {"a": {}}, "data": {"D": "d"}, "command": "train"}}',
             "command is 'train'; give one of forecast",
         ),
-        ('{"t": [1]}', "this is a list"),
+        ('{"t": [1]}', "a table is made of names and values"),
         ("[" * 5000, "is no file of settings"),
         ("{", "is no file of settings"),
     ],
@@ -92,8 +92,7 @@ STUDIES = {name: table for name, table in TABLES.items() if name.startswith("mot
 @pytest.mark.parametrize("kind", JOBS)
 def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
     "Also of rows that name only what differed from the defaults."
-    path = ROOT / "results" / f"{kind}.csv"
-    rows = read_rows(path) if path.exists() else []
+    rows = [row for study in ("ablations", "motion") for row in read_rows(ROOT / "studies" / study / f"{kind}.csv")]
     planners = {i: [] for i in range(len(rows))}
     for name, table in {**CHAPTERS, **STUDIES}.items():
         for title, settings in planned(name, table, seeds=table.seeds) if table.command == kind else ():
@@ -107,25 +106,18 @@ def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
     assert not wrong, wrong  # none: such a row cannot be made again by a table; several: it is planned twice
 
 
-@pytest.fixture
-def load(monkeypatch):
-    "A script of bench/ as a module."
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
-    return importlib.import_module
-
-
 STRAYS = {"defaults": 98, "marks": 1}       # rows that no plan asks for, of which the studies tell under Changes
 
 
-@pytest.mark.parametrize("study", [s for s in ("defaults", "marks", "pair") if (ROOT / "results" / s).exists()])
-def test_a_study_asks_for_exactly_the_rows_that_are_there(study, load, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("study", ["defaults", "marks", "pair"])
+def test_a_study_asks_for_exactly_the_rows_that_are_there(study, tmp_path, monkeypatch, capsys):
     "Its plan is asked without any row, then with the rows that it asked for, until it asks for nothing more."
     script, todo, there, asked, found = load(study), load("todo"), {}, set(), {}
 
     def few(numbers):           # `made_by` looks at all
         options = sorted((numbers.get("attention_options") or {}).items())
         return str([*map(numbers.get, ("rate", "ff", "epochs", "stem")), options])
-    for path in (ROOT / "results" / study).glob("*.csv"):
+    for path in (ROOT / "studies" / study / "rows").glob("*.csv"):
         for line in read_rows(path):
             own = json.loads(line["settings"])
             there.setdefault((path.stem, line["data"], line["attention"], line["seed"], few(own)), []).append(line)
@@ -160,31 +152,40 @@ def test_a_study_asks_for_exactly_the_rows_that_are_there(study, load, tmp_path,
         assert sum(made_by(job_class("motion").from_dict(plan.settings), line) for plan in plans) == 1
 
 
-def test_no_file_of_results_is_left_over():
-    "Each is made by tables that hot_reproduce runs, or by one script: name it in SCRIPTS, in nbs/67_tables.ipynb."
-    results = ROOT / "results"
-    files = {path.relative_to(results).as_posix() for path in results.rglob("[!.]*.csv")}
-    tables = set(map(results_of, TABLES.values()))
-    assert not files - SCRIPTS.keys() - tables and SCRIPTS.keys().isdisjoint(tables)
+def test_no_file_of_a_study_is_left_over():
+    "Each is made by tables that hot_reproduce runs, or by one script, which the README of its folder names."
+    tables, top = set(map(results_of, TABLES.values())), ROOT / "studies"
+    files = [p for p in top.rglob("[!.]*.*") if p.suffix in (".csv", ".npz") and p.name != "scores.npz"]
+    for path in files:
+        name = path.relative_to(top).as_posix()
+        assert (name in tables) + (name in SCRIPTS or path.name in SCRIPTS) == 1, name
+    assert {path.name for path in ROOT.glob("bench/rows/*.csv")} <= SCRIPTS.keys()
+
+
+@pytest.mark.parametrize("study", sorted({path.parent.name for path in ROOT.glob("studies/*/*.csv")}))
+def test_a_study_has_a_readme_that_names_all_its_rows(study):
+    folder = ROOT / "studies" / study
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    for path in [*folder.rglob("*.csv"), *folder.rglob("*.npz")]:
+        assert f"| `{path.relative_to(folder).as_posix()}` |" in text, path
 
 
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_a_script_is_there_and_knows_its_table_and_options(file):
     command, adds = SCRIPTS[file]
-    program, *words = command.removeprefix("python ").split() or [""]
-    if program.endswith(".py"):
-        text = (ROOT / program).read_text(encoding="utf-8")
-        assert file.rpartition("/")[2].removesuffix(".csv").removeprefix("bench_") in text
+    program, *words = command.removeprefix("python ").removeprefix("-m ").split() or [""]
+    path = ROOT / (program if program.endswith(".py") else program.replace(".", "/") + ".py")
+    if program:
+        text = path.read_text(encoding="utf-8")
+        assert Path(file).stem.removeprefix("bench_") in text
         assert all(f'"{word}"' in text for word in words if word.startswith("--"))
-        assert not program.startswith("bench") or adds == ("append_row(" in text or "--run" in words)
-    else:
-        assert not adds and (not program or "--out" in words)
+        assert path.parts[-2] in ("tests", "tools") or adds == ("append_row(" in text or "--run" in words)
 
 
 def test_papers_have_five_seeds_and_a_table_its_own():
     assert {table.seeds for name, table in TABLES.items() if name.startswith("hot")} == {(0, 1, 2, 3, 4)}
     assert TABLES["motion-growth-128"].seeds == (0, 1)
-    with pytest.raises(ValueError, match="seeds is empty"):
+    with pytest.raises(ValueError, match="seeds is .*; give at least one"):
         RunTable(data={"A": "a"}, rows={"r": {}}, seeds=())
 
 
@@ -202,12 +203,15 @@ def line_of(job, sizes=(96, 8), **more):
     )
 
 
-def test_a_changed_default_never_counts_as_done(monkeypatch):
-    job = ForecastJob(data="exchange_rate")
-    line = line_of(job)
-    assert made_by(job, line)
-    monkeypatch.setitem(BEFORE["forecast"], "lookback", 48)  # what such a row meant when it was written
-    assert not made_by(job, line)
+def test_a_changed_default_never_counts_as_done():
+    "Rows name all settings, but the oldest, which leave out defaults: these must stay."
+    assert made_by(ForecastJob(data="exchange_rate"), line_of(ForecastJob(data="exchange_rate")))
+    for path in ROOT.glob("studies/**/*.csv"):
+        if path.stem in JOBS and "ablations" not in path.parts:
+            names = {*job_class(path.stem).groups()["data"]} - {"data", "draws"}
+            assert all(names <= json.loads(row["settings"]).keys() for row in read_rows(path)), path
+    old = ForecastJob()
+    assert (old.lookback, old.horizon, old.mend, old.masked, old.sort, old.draws) == (96, 96, False, False, False, None)
 
 
 @pytest.mark.parametrize(
@@ -238,11 +242,14 @@ def test_a_row_that_cannot_be_understood_does_not_count():
         assert not made_by(job, {**line_of(job), **change})
 
 
-def test_runs_with_marks_have_the_rate_that_the_search_took():
+def test_runs_with_marks_have_the_rate_that_the_search_took_inside_of_those_it_tried():
     "What chapters show as tried and taken is what the runs beside it were made with."
-    taken = {(r["data"], r["kind"]): float(r["value"]) for r in read_rows(ROOT / "results" / "marks_choices.csv")
-             if r["setting"] == "rate" and r["taken"] == "1"}
-    runs = read_rows(ROOT / "results" / "marks.csv")
+    tried = [r for r in read_rows(results_file("marks_choices.csv")) if r["setting"] == "rate"]
+    taken = {(r["data"], r["kind"]): float(r["value"]) for r in tried if r["taken"] == "1"}
+    for key, rate in taken.items():
+        rates = [float(r["value"]) for r in tried if (r["data"], r["kind"]) == key]
+        assert min(rates) < rate < max(rates), f"{key}: {rate} is an end of the rates that were tried"
+    runs = read_rows(results_file("marks.csv"))
     assert runs
     for r in runs:
         searched = taken.get((r["data"], r["kind"])) or taken[r["data"], f"{r['kind']}, a quarter"]

@@ -8,12 +8,11 @@ import execute
 import floors
 import nbformat
 import pytest
-import readme
 import steps
 import unchanged
 import yaml
 from chapters import ROOT
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook
 
 
 def write(path, *cells):
@@ -48,45 +47,14 @@ def test_execute_tells_which_stored_outputs_are_outdated(tmp_path):
     assert execute.outdated(new, new) == []
 
 
-def test_the_copy_to_execute_in_finds_the_results(tmp_path, monkeypatch):
-    for name in ("nbs/a.ipynb", "results/runs.csv", "_build/nbs/gone.ipynb"):
+def test_the_copy_to_execute_in_is_fresh(tmp_path, monkeypatch):
+    for name in ("nbs/a.ipynb", "_build/nbs/gone.ipynb"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     for name, path in [("ROOT", ""), ("NBS", "nbs"), ("COPY", "_build/nbs")]:
         monkeypatch.setattr(execute, name, tmp_path / path)
     execute.copy_sources()
     assert [p.name for p in execute.chapters(execute.COPY)] == ["a.ipynb"]
-    assert (execute.COPY / "../results/runs.csv").exists()
-
-
-def test_readme_moves_links_and_drops_labels_and_hidden_cells(tmp_path, monkeypatch):
-    shown = new_code_cell("#| echo: true\n1 + 1", outputs=[nbformat.v4.new_output(
-        "execute_result", data={"text/plain": "2"}, execution_count=1)])
-    nb = new_notebook(cells=[
-        new_markdown_cell("# T\n\n> S.\n\n## Part {#sec-a}\n\n[one](01_a.ipynb), [two](../LICENSE), "
-                          "[three](https://example.org), [four](#part). Papers [@a; @b, section 2] say."),
-        new_code_cell("#| hide\nsecret = 1"), shown])
-    nbformat.write(nb, tmp_path / "index.ipynb")
-    monkeypatch.setattr(readme, "INDEX", tmp_path / "index.ipynb")
-    text = readme.readme()
-    assert "[one](nbs/01_a.ipynb), [two](LICENSE), [three](https://example.org), [four](#part)" in text
-    assert "## Part\n" in text and "secret" not in text and "Papers say." in text
-    assert text.endswith("```python\n1 + 1\n```\n\n```\n2\n```\n")
-
-
-def test_readme_quotes_callouts_folds_code_and_tells_what_moves(tmp_path, monkeypatch):
-    html = {"text/html": '<div class="moving"></div>', "text/plain": "A grid."}
-    shown = nbformat.v4.new_output("execute_result", data=html, execution_count=1)
-    nb = new_notebook(cells=[
-        new_markdown_cell("::: {.callout-tip}\n## Proved\nOne [link](01_a.ipynb).\n\n| a |\n|---|\n| 1 |\n:::\n\n"
-                          "After."),
-        new_code_cell('#| code-fold: true\n#| code-summary: "The cell"\ndraw()', outputs=[shown])])
-    nbformat.write(nb, tmp_path / "index.ipynb")
-    monkeypatch.setattr(readme, "INDEX", tmp_path / "index.ipynb")
-    text = readme.readme()
-    assert "> **Proved**\n>\n> One [link](nbs/01_a.ipynb).\n>\n> | a |\n> |---|\n> | 1 |\n\nAfter." in text
-    assert "*To be moved on the site: A grid.*\n\n<details>\n<summary>The cell</summary>\n\n" in text
-    assert "```python\ndraw()\n```\n\n</details>" in text
 
 
 def test_unchanged_lists_new_changed_and_removed_files(tmp_path):
@@ -146,12 +114,18 @@ def test_the_recipes_of_the_makefile_are_those_of_the_readme():
 
 
 def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
-    rows = re.findall(r"^\| \[[^]]+\]\(nbs/(\w+\.ipynb)\) \|[^|]+\| (\d+) \|", (ROOT / "README.md").read_text(), re.M)
+    first = "\n".join(cell.source for cell in nbformat.read(ROOT / "nbs" / "index.ipynb", as_version=4).cells)
+    rows = re.findall(r"^\| \[[^]]+\]\((\w+\.ipynb)\) \|[^|]+\| (\d+) \|", first, re.M)
     found, chapters = dict(rows), sorted((ROOT / "nbs").glob("[0-3][0-9]*_*.ipynb"))
     assert [p.name for p in chapters if p.name not in found] == []
     for path in chapters:
         said = re.search(r"Reading time: about (\d+) minutes", path.read_text(encoding="utf-8"))
         assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map {found[path.name]}"
+
+
+def test_the_workflow_runs_nbdev_test_under_its_own_name():
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]["test"]["steps"]
+    assert ["nbdev_test" in step["run"] for step in steps if step.get("name") == "nbdev_test"] == [True]
 
 
 def test_workflows_test_the_oldest_and_the_floors():

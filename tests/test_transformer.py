@@ -108,11 +108,12 @@ def test_feature_functions_by_name(name):
 
 @pytest.mark.parametrize("name, by_mode, message", [
     ("product", {2: {}}, "KroneckerAttention: by_mode has mode 2, but of the 2 modes only .0, 1."),
-    ("axial", {0: dict(window=2.0)}, "AxialAttention: by_mode of mode 0: window is 2.0, but must be a whole number"),
+    ("axial", {0: dict(window=2.0)}, "AxialAttention: by_mode of mode 0: window is 2.0; give a whole number"),
     ("divided", {"-1": dict(bias="learned", reach=True)}, "DividedAttention: by_mode of mode 1: reach is True"),
-    ("sum", {0: {}, "0": {}}, "by_mode has mode 0 twice"), ("product", [1], "by_mode is .1., but must give each mode"),
+    ("sum", {0: {}, "0": {}}, "by_mode has mode 0, .* a mode is named once"),
+    ("product", [1], "by_mode is .1., but must give each mode"),
     ("temporal", {1: dict(window=1)}, "of the 2 modes only .0,. have a map of their own"),
-    ("product", {0: dict(dropout=True)}, "dropout is True, but must be at least 0 and below 1"),
+    ("product", {0: dict(dropout=True)}, "dropout is True; give a number at least 0 and less"),
     ("product", {0: dict(dilation=2)}, "dilation is 2 without a window")])
 def test_options_of_a_mode_are_checked_at_the_door(name, by_mode, message):
     with pytest.raises(ValueError, match=message):

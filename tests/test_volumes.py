@@ -1,4 +1,5 @@
 """Volumes: official and own files, damaged arrays, new volumes for a trained model, flips."""
+import json
 import sys
 
 import numpy as np
@@ -7,13 +8,7 @@ import torch
 from official import official
 
 from hot_nbdev.data import volume_data
-from hot_nbdev.volumes import (
-    VOLUMES,
-    check_volumes,
-    load_volumes,
-    random_flips,
-    volume_evaluator,
-)
+from hot_nbdev.data.volumes import PARTS, VOLUMES, check_volumes, load_volumes, random_flips, volume_evaluator
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
@@ -79,11 +74,11 @@ def test_cut_and_flipped_volume_files(tmp_path):
 def test_volumes_without_medmnist(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "medmnist", None)
     monkeypatch.setitem(sys.modules, "medmnist.info", None)
-    with pytest.raises(ImportError, match=r"hot_nbdev\[train\]"):
+    with pytest.raises(ImportError, match=r"hot_nbdev\[medmnist\]"):
         load_volumes("vessel", folder=tmp_path)
 
 
-def own(path, dtype=np.uint8, shape=(4, 5, 6), **changed):
+def own(path, dtype=np.uint8, shape=(6, 7, 8), **changed):
     rng, arrays = np.random.RandomState(0), {}
     for split, n in (("train", 5), ("val", 2), ("test", 3)):
         arrays[f"{split}_images"] = (rng.rand(n, *shape) * 255).astype(dtype)
@@ -96,77 +91,103 @@ def test_an_archive_of_ones_own(tmp_path):
     arrays = own(tmp_path / "mine.npz")
     parts = volume_data(tmp_path / "mine.npz")
     x, y = parts.val[torch.tensor([1])]
-    assert torch.equal(
-        x[0, ..., 0], torch.from_numpy(arrays["val_images"][1]).float() / 255
-    ) and y.tolist() == [1]
-    assert parts.about["classes"] == ["class 1", "class 4"] and parts.about["codes"] == [1, 4]
-    assert (
-        parts.about["counts"] == (5, 2, 3)
-        and parts.about["name"] == "mine"
-        and len(parts.about["checksum"]) == 64
-    )
-    assert parts.about["input"]["sizes"] == [4, 5, 6] and parts.about["input"]["dtype"] == "uint8"
-    arrays = own(tmp_path / "mine.npz", np.float64, (4, 5, 6, 2))  # channels, and values that are no bytes
+    assert torch.equal(x[0, ..., 0], torch.from_numpy(arrays["val_images"][1]).float() / 255) and y.tolist() == [1]
+    about = parts.about
+    assert about["classes"] == ["class 1", "class 4"] and about["codes"] == [1, 4] and about["told"] == []
+    assert about["counts"] == (5, 2, 3) and about["name"] == "mine" and len(about["checksum"]) == 64
+    known = about["input"]
+    assert (known["sizes"], known["dtype"], known["axis"]) == ([6, 7, 8], "uint8", "none")
+    arrays = own(tmp_path / "mine.npz", np.float64, (6, 7, 8, 2))  # channels, and values that are no bytes
     train = volume_data(tmp_path / "mine.npz").train
     x = train[torch.arange(5)][0]
-    assert x.shape == (5, 4, 5, 6, 2) and x.mean((0, 1, 2, 3)).abs().max() < 1e-5
+    assert x.shape == (5, 6, 7, 8, 2) and x.mean((0, 1, 2, 3)).abs().max() < 1e-5
     assert (x.std((0, 1, 2, 3), correction=0) - 1).abs().max() < 1e-4
     with pytest.raises(FileNotFoundError, match="no file .*none.npz"):
         volume_data(tmp_path / "none.npz")
 
 
+@pytest.mark.parametrize("shape, channels, axis, sizes", [
+    ((9, 9), None, "none", [9, 9]), ((9, 9, 9), None, "none", [9] * 3), ((9, 9, 3), None, "last", [9, 9]),
+    ((9, 9, 1), None, "last", [9, 9]), ((9, 9, 9, 3), None, "last", [9] * 3), ((2, 9, 9, 9), None, "first", [9] * 3),
+    ((9, 9, 9, 8), None, "last", [9] * 3), ((9, 9, 4), "last", "last", [9, 9]), ((9, 9, 4), "none", "none", [9, 9, 4]),
+    ((3, 9, 9), "first", "first", [9, 9]), ((9, 8, 7, 6), "last", "last", [9, 8, 7]),
+    ((9, 9, 4), None, None, 0), ((3, 9, 9), None, None, 0), ((9, 8, 3), None, None, 0), ((3, 9, 9, 3), None, None, 0),
+    ((9, 8, 7, 6), None, None, 0), ((9,), None, None, 0), ((9, 9), "last", None, 0), ((9, 9), "middle", None, 0)])
+def test_axes_are_told_by_the_shape_or_asked_for(tmp_path, shape, channels, axis, sizes):
+    arrays = own(tmp_path / "mine.npz", shape=shape)
+    if axis is None:
+        with pytest.raises(ValueError, match="mine.npz holds items of shape .*say by channels='last', 'first' or"):
+            volume_data(tmp_path / "mine.npz", channels=channels)
+        return
+    parts = volume_data(tmp_path / "mine.npz", channels=channels)
+    x, told = check_volumes(arrays["test_images"], json.loads(json.dumps(parts.about["input"])))
+    assert torch.equal(x, parts.test[torch.arange(3)][0]) and told == []        # a file of the same layout
+    assert parts.about["input"]["sizes"] == sizes and parts.about["input"]["axis"] == axis
+    assert ("channels, read from" in "".join(parts.about["told"])) == (axis != "none")
+
+
+@pytest.mark.parametrize("labels", [
+    lambda y: y.astype(np.int32), lambda y: y.astype(np.uint8)[:, None], lambda y: y.astype(float), lambda y: y > 1,
+    lambda y: np.eye(2)[y // 4], lambda y: np.eye(2, dtype=int)[y // 4], lambda y: np.array(["cat", "dog"])[y // 4],
+    lambda y: np.array([b"cat", b"dog"])[y // 4], lambda y: y - 2],
+    ids="int32 column float bool one-hot integers words bytes signs".split())
+def test_labels_of_every_usual_kind(tmp_path, labels):
+    arrays = own(tmp_path / "mine.npz")
+    own(tmp_path / "mine.npz", **{k: labels(a) for k, a in arrays.items() if "labels" in k})
+    parts = volume_data(tmp_path / "mine.npz")
+    assert parts.train.labels.tolist() == [0, 1, 0, 1, 0] and len(parts.about["classes"]) == 2
+
+
+def test_official_sets_of_pictures(tmp_path):
+    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
+    for name, color in (("pathmnist", [3]), ("octmnist", [])):
+        rng = np.random.RandomState(0)
+        arrays = {f"{s}_images": rng.randint(0, 256, (4, 64, 64, *color)).astype(np.uint8) for s in PARTS}
+        labels = {key.replace("images", "labels"): np.arange(4, dtype=np.uint8)[:, None] for key in arrays}
+        np.savez(tmp_path / f"{name}_64.npz", **arrays, **labels)
+        x, y = volume_data(name, 64, tmp_path, verify=False).test[torch.arange(4)]
+        assert x.shape == (4, 64, 64, *(color or [1])) and y.tolist() == [0, 1, 2, 3]
+    for name, size in (("chestmnist", 28), ("pathmnist", 32), ("vessel", 128)):
+        with pytest.raises(ValueError, match="known are organ, .*pathmnist"):
+            volume_data(name, size, tmp_path)
+
+
 def test_masks_of_volumes_come_along_and_what_they_hide_does_not_count(tmp_path):
-    masks = {f"{s}_masks": np.broadcast_to(np.arange(6) < 4, (n, 4, 5, 6)) for s, n in
-             (("train", 5), ("val", 2), ("test", 3))}
-    own(tmp_path / "a.npz", np.float32, **masks)
+    count = dict(zip(PARTS, (5, 2, 3), strict=True))
+    masks = {f"{s}_masks": np.broadcast_to(np.arange(6) < 4, (n, 4, 5, 6)) for s, n in count.items()}
+    own(tmp_path / "a.npz", np.float32, (4, 5, 6), **masks)    # masks tell that there are no channels
     parts = volume_data(tmp_path / "a.npz")
     x, mask, y = parts.train[torch.arange(5)]
-    assert (
-        mask.shape == (5, 4, 5, 6)
-        and mask.dtype == torch.bool
-        and (x[~mask] == 0).all()
-        and y.dtype == torch.int64
-    )
+    assert mask.shape == (5, 4, 5, 6) and mask.dtype == torch.bool and (x[~mask] == 0).all() and y.dtype == torch.int64
     assert abs(x[mask].mean()) < 1e-5                                     # scaled by the known voxels alone
     hidden = np.load(tmp_path / "a.npz")["train_images"].copy()
     hidden[..., 4:] += 1000
-    own(tmp_path / "b.npz", np.float32, **masks, train_images=hidden)
+    own(tmp_path / "b.npz", np.float32, (4, 5, 6), **masks, train_images=hidden)
     assert torch.equal(volume_data(tmp_path / "b.npz").train[torch.arange(5)][0], x)
 
 
-@pytest.mark.parametrize(
-    "changed, text",
-    [
-        (dict(val_images=None), "should hold the array 'val_images'"),
-        (dict(val_images=np.zeros((2, 4, 5, 7), np.uint8)), r"val_images.*\(n, 4, 5, 6, 1\)"),
-        (dict(train_images=np.zeros((5, 4, 5), np.uint8)), r"train_images.*\(n, D, H, W\)"),
-        (
-            dict(train_images=np.zeros((0, 4, 5, 6), np.uint8), train_labels=np.zeros(0, int)),
-            "train_images.*n ≥ 1",
-        ),
-        (dict(test_images=np.full((3, 4, 5, 6), np.nan)), "test_images.*360 values that are not finite"),
-        (dict(test_images=np.full((3, 4, 5, 6), np.inf)), "test_images.*not finite"),
-        (dict(test_images=np.zeros((3, 4, 5, 6), complex)), "test_images.*complex"),
-        (dict(test_images=np.array([None])), "test_images.*cannot be read.*[Pp]ickle"),
-        (dict(val_labels=np.zeros((2, 2), int)), "val_labels.*one label"),
-        (dict(val_labels=np.zeros(2)), "val_labels.*whole numbers.*float64"),
-        (dict(val_labels=np.array([1, 9])), r"val_labels.*\[9\].*\[1, 4\]"),
-        (dict(train_labels=np.ones(5, int)), "train_labels.*two of them"),
-        (dict(train_masks=np.ones((5, 4, 5, 6), bool)), "should hold the array 'val_masks'"),
-        (
-            dict(train_masks=np.ones((5, 4, 5, 6)), val_masks=np.ones(2, bool), test_masks=np.ones(3, bool)),
-            "train_masks.*bool.*float64",
-        ),
-        (
-            dict(
-                train_masks=np.zeros((5, 4, 5, 6), bool),
-                val_masks=np.ones(2, bool),
-                test_masks=np.ones(3, bool),
-            ),
-            "train_masks.*a True in each volume",
-        ),
-    ],
-)
+ITEM, NOT = (6, 7, 8), dict(val_masks=np.ones(2, bool), test_masks=np.ones(3, bool))
+
+
+@pytest.mark.parametrize("changed, text", [
+    (dict(val_images=None), "should hold the array 'val_images'"),
+    (dict(val_images=np.zeros((2, 6, 7, 7), np.uint8)), r"val_images.*\(n, 6, 7, 8\)"),
+    (dict(train_images=np.zeros((0, *ITEM), np.uint8), train_labels=np.zeros(0, int)), "train_images.*n ≥ 1"),
+    (dict(test_images=np.full((3, *ITEM), np.nan)), "test_images.*1008 values that are not finite"),
+    (dict(test_images=np.full((3, *ITEM), np.inf)), "test_images.*not finite"),
+    (dict(test_images=np.zeros((3, *ITEM), complex)), "test_images.*complex"),
+    (dict(test_images=np.array([None])), "test_images.*cannot be read.*[Pp]ickle"),
+    (dict(val_labels=np.zeros((2, 2), int)), "val_labels.*one label"),
+    (dict(val_labels=np.ones((2, 2), int)), "val_labels.*one label"),
+    (dict(val_labels=np.full(2, 0.5)), "val_labels.*whole numbers.*float64"),
+    (dict(val_labels=np.full(2, np.nan)), "val_labels.*float64"),
+    (dict(val_labels=np.array([1, -100])), "val_labels.*-100, by which PyTorch"),
+    (dict(val_labels=np.array([1, 9])), r"val_labels.*\[9\].*\[1, 4\]"),
+    (dict(train_labels=np.ones(5, int)), "train_labels.*two of them"),
+    (dict(train_masks=np.ones((5, *ITEM), bool)), "val_masks.*bool of shape.*there are none"),
+    (dict(train_masks=np.ones((5, *ITEM)), **NOT), "train_masks.*bool.*float64"),
+    (dict(train_masks=np.zeros((5, *ITEM), bool), **NOT), "train_masks.*a True in each item"),
+])
 def test_damaged_archives_of_ones_own_name_the_array(tmp_path, changed, text):
     own(tmp_path / "mine.npz", **changed)
     with pytest.raises(ValueError, match=text):

@@ -85,11 +85,8 @@ def outdated(stored, fresh):
 
 
 def copy_sources():
-    "A fresh copy of nbs/ to execute in, with the results of runs where chapters look for them."
-    for folder in (COPY, COPY.parent / "results"):
-        shutil.rmtree(folder, ignore_errors=True)
-    if (ROOT / "results").exists():
-        shutil.copytree(ROOT / "results", COPY.parent / "results")
+    "A fresh copy of nbs/ to execute in."
+    shutil.rmtree(COPY, ignore_errors=True)
     shutil.copytree(NBS, COPY, symlinks=False,
                     ignore=shutil.ignore_patterns("_proc", ".ipynb_checkpoints", "nbdev.yml"))
 

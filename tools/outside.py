@@ -28,8 +28,8 @@ sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
 import crossref  # noqa: E402
 
-SOURCES = ["settings.ini", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "hot_nbdev", "results",
-           "nbs/book.mplstyle", "nbs/verdicts.csv", "nbs/promises.csv"]  # all that the package is built from
+SOURCES = ["settings.ini", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "hot_nbdev", "studies",
+           "bench", "nbs/book.mplstyle", "nbs/verdicts.csv", "nbs/promises.csv"]  # all that the package is built from
 # Before the first cell: the package is not that of the checkout, and no file of the checkout is opened.
 WATCH = """import os as _os, sys as _sys
 import hot_nbdev as _package

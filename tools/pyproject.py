@@ -20,6 +20,17 @@ requires-python = ">={min_python}"
 dynamic = ["keywords", "description", "version", "dependencies", "optional-dependencies", "readme",
     "license", "authors", "classifiers", "entry-points", "scripts", "urls"]
 
+[tool.ruff]
+line-length = 120
+extend-exclude = ["hot_nbdev", "_proc", "_build", "_docs"]
+
+[tool.ruff.lint]
+select = ["E", "F", "W", "I", "B", "UP"]
+
+[tool.ruff.lint.per-file-ignores]
+# A chapter imports where a thing is needed, and its solutions define again what a stub left open.
+"nbs/*.ipynb" = ["E402", "E501", "E731", "E741", "F811", "B905", "E702"]
+
 [tool.nbdev]
 """
 DEFAULTS = {"nbs_path": "nbs", "doc_path": "_docs", "branch": "main", "clean_ids": "True", "clear_all": "False",

@@ -3,7 +3,7 @@
     python tools/steps.py book    export, execute every chapter, render the site into _docs
     python tools/steps.py test    everything that decides whether the project is sound
 
-With --record the times are also written to results/recipes.csv, with versions and cores.
+With --record the times are also written to bench/rows/recipes.csv, with versions and cores.
 
 Each step is a command that can be typed by hand; it is printed before it runs. The first step that
 fails ends the run with its exit status.
@@ -27,8 +27,7 @@ BOOK = [
 ]
 TEST = [
     ("export and clean leave no difference", "python tools/unchanged.py nbdev_export nbdev_clean"),
-    ("README equals index.ipynb", "python tools/readme.py --check"),
-    ("lint", "ruff check nbs tools tests bench examples setup.py"),
+    ("lint", "ruff check nbs tools tests studies bench examples setup.py"),
     # the rules of taste are for the notebooks; in the exported modules a name that nobody defines is looked for
     ("names of the modules", "ruff check --isolated --select F821,F822,F823 hot_nbdev"),
     ("the house", "python tools/house.py --check"),
@@ -43,13 +42,13 @@ if sys.version_info >= (3, 12):
 
 
 def record(recipe, times):
-    "Replace the rows of `recipe` in results/recipes.csv."
-    path = ROOT / "results" / "recipes.csv"
+    "Replace the rows of `recipe` in bench/rows/recipes.csv."
+    path = ROOT / "bench" / "rows" / "recipes.csv"
     head = ["recipe", "step", "seconds", "cores", "python", "torch"]
     where = [os.cpu_count(), platform.python_version(), version("torch").split("+")[0]]
     rows = list(csv.reader(path.open()))[1:] if path.exists() else []
     rows = [r for r in rows if r[0] != recipe] + [[recipe, t, f"{s:.0f}", *where] for t, s in times]
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as f:
         csv.writer(f, lineterminator="\n").writerows([head, *sorted(rows, key=lambda r: r[0])])
 
