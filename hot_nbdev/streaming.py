@@ -40,7 +40,7 @@ def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, p
     "What `attend` does, with a past: (B, heads, n, f), and what is kept."
     if not seen.causal:                             # each frame for itself
         return attend(weigh, q, k, v, seen), {}
-    taking = None if seen.keys is None else to_past(seen.keys[:, None, :, None], seen.sizes, seen.causal)
+    taking = None if seen.keys is None else to_past(seen.keys.flatten(1)[:, None, :, None], seen.sizes, seen.causal)
     k, v = (to_past(t, seen.sizes, seen.causal) for t in (k, v))
     y, kept = attend_next(weigh, to_past(q, seen.queries, seen.causal), k, v, past, taking)
     return seen.zero_rows(from_past(y, seen.queries, seen.causal)), kept

@@ -1,5 +1,8 @@
 "What `make mutants` changes, and how it tells a change that is noticed from one that is not."
 import ast
+import re
+import subprocess
+import sys
 
 import mutants
 import pytest
@@ -8,7 +11,7 @@ import pytest
 @pytest.mark.parametrize("module", mutants.core())
 def test_every_module_of_the_core_can_be_changed_in_many_places(module):
     found, text = mutants.places(module), mutants.path_of(module).read_text(encoding="utf-8")
-    assert len(found) >= 8 and len(set(found)) == len(found)
+    assert len(found) >= 5 and len(set(found)) == len(found)
     for m in found[::7]:
         before, after = m.lines()
         assert before != after and before.split("\n")[0] in text
@@ -26,6 +29,8 @@ def test_messages_and_annotations_are_left_alone(tmp_path, monkeypatch):
 
 
 def test_a_change_is_noticed_by_a_test_that_fails():
-    test = "tests/test_stochastic.py"
-    m = next(m for m in mutants.places("stochastic") if "xlogy" in m.lines()[0] and m.new == "")
-    assert mutants.try_one(m, [[test, 1.0]])[1] and mutants.try_one(m, [])[1] == ""
+    code = """import mutants
+m = next(m for m in mutants.places("stochastic") if m.lines()[1].startswith("return torch.xlogy"))
+print(mutants.try_one(m, [["tests/test_stochastic.py", 1.0]])[1] or "nobody", mutants.try_one(m, [])[1] or "nobody")"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=mutants.ROOT / "tools", capture_output=True, text=True)
+    assert re.fullmatch(r"test_\S+ nobody", done.stdout.strip()), done.stdout + done.stderr

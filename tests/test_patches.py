@@ -171,8 +171,8 @@ def test_errors_say_what_was_expected_and_what_came():
             (x[..., :2], None, r"x must be \(\*batch, n1, n2, 3\), but is \(2, 4, 4, 2\)"),
             (x[:, :, :0], None, r"but is \(2, 4, 0, 3\); no mode may be empty"),
             (x, torch.ones(2, 4, 4), r"Layer: mask must be bool, .* but is torch.float32; write mask = valid > 0"),
-            (x, torch.ones(2, 4, 5, dtype=torch.bool), r"mask must be \(\*batch, 4, 4\), but is \(2, 4, 5\)"),
-            (x, torch.ones(3, 4, 4, dtype=torch.bool), r"mask \(3, 4, 4\) does not broadcast to the batch \(2,\)")]:
+            (x, torch.ones(2, 4, 5, dtype=torch.bool), r"mode 1 of x has size 4, so mask must be \(\*batch, 4, 4\)"),
+            (x, torch.ones(3, 4, 4, dtype=torch.bool), r"the batch of x is \(2,\), so mask must be")]:
         with pytest.raises(ValueError, match=message):
             check_input("Layer", bad, mask, 2, 3)
     with pytest.raises(ValueError, match=r"patchify: x is \(2, 4, 4, 3\), but .* multiples of \(2, 3\); pad it"):

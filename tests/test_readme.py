@@ -57,8 +57,8 @@ def test_the_snippets_run_in_one_go(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
                           env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""})
     assert done.returncode == 0, done.stderr
-    whole = re.search(r"whole model +([\d,]+) +([\d,]+)", done.stdout)
-    assert f"{whole[1]} parameters become {whole[2]}" in TEXT
+    whole = re.search(r"whole model +(\d+) +(\d+)", done.stdout)
+    assert "{:,} parameters become {:,}".format(*map(int, whole.groups())) in TEXT
 
 
 def test_links_lead_to_files_and_to_pages_that_there_are():

@@ -208,8 +208,9 @@ def test_a_changed_default_never_counts_as_done():
     assert made_by(ForecastJob(data="exchange_rate"), line_of(ForecastJob(data="exchange_rate")))
     for path in ROOT.glob("studies/**/*.csv"):
         if path.stem in JOBS and "ablations" not in path.parts:
-            names = {*job_class(path.stem).groups()["data"]} - {"data", "draws"}
+            names = {*job_class(path.stem).groups()["data"]} - {"data", "draws", "time", "step", "channels"}
             assert all(names <= json.loads(row["settings"]).keys() for row in read_rows(path)), path
+    assert ForecastJob().time is ForecastJob().step is job_class("classify")().channels is None
     old = ForecastJob()
     assert (old.lookback, old.horizon, old.mend, old.masked, old.sort, old.draws) == (96, 96, False, False, False, None)
 
