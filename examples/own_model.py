@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from hot_nbdev import FullAttention, TrainConfig, fit
-from hot_nbdev.tasks import Task
+from hot_nbdev.train.tasks import Task
 
 
 class Largest(Task):

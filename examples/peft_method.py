@@ -16,7 +16,7 @@ from hot_nbdev.replacing import FlatNdLinear, nearest_square, split_features
 
 try:                                        # PEFT imports transformers, which imports torchvision where it finds one:
     import torchvision  # noqa: F401        # one that was built for another torch fails, and none at all is needed
-except (ImportError, RuntimeError, OSError):
+except (ImportError, RuntimeError, AttributeError, OSError):
     sys.modules["torchvision"] = None
 
 from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_TUNER_MAPPING, PeftConfig, PeftModel, get_peft_model

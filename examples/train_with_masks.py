@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from hot_nbdev import ClassifierConfig, HOTClassifier, TrainConfig, evaluate, fit
-from hot_nbdev.tasks import Classification
+from hot_nbdev.train.tasks import Classification
 
 
 def ragged(count, steps=12, channels=3):

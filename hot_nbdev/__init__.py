@@ -39,8 +39,8 @@ _HOMES = {
     "cost": "count",
     "maps": "model_maps",
     # training
-    "tasks": "Classification Forecasting Segmentation",
-    "training": "TrainConfig fit evaluate",
+    "train.tasks": "Classification Forecasting Segmentation",
+    "train.loop": "TrainConfig fit evaluate",
 }
 __all__ = [name for names in _HOMES.values() for name in names.split()]
 

@@ -78,7 +78,7 @@ def check_packages(
     lost = [name for name in names if importlib.util.find_spec(name) is None]
     if lost:
         shown = ", ".join({"sklearn": "scikit-learn"}.get(name, name) for name in lost)
-        how = "monai" if lost == ["monai"] else '"hot_nbdev[train]"'
+        how = "monai" if lost == ["monai"] else f'"hot_nbdev[{"medmnist" if lost == ["medmnist"] else "train"}]"'
         raise ImportError(f"{who} needs {shown}, which {'is' if len(lost) == 1 else 'are'} not installed: pip install {how}")
 
 

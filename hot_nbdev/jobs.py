@@ -23,16 +23,16 @@ from .data.scenes import SCENES
 from .data.series import SERIES
 from .data.splits import forecast_data, scene_data, volume_data
 from .data.volumes import augment_volumes, random_flips
-from .devices import make_accelerator
 from .model_config import ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
 from .models import make_model
 from .names import found
 from .paired import add_rows, scores_name
-from .parts import redrawn, sampled
 from .results import check_results, row
-from .runs import content
-from .tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
-from .training import TrainConfig, evaluate, fit
+from .train.devices import make_accelerator
+from .train.loop import TrainConfig, evaluate, fit
+from .train.parts import redrawn, sampled
+from .train.runs import content
+from .train.tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
 
 # %% ../nbs/65_jobs.ipynb #9d301a07
 PAPERS = {      # what they searched over, for --help

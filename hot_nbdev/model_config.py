@@ -21,9 +21,9 @@ from .patches import ACTIVATIONS, PADDINGS, STEMS
 # %% ../nbs/11d_model_config.ipynb #mdlkind1
 FORMAT = 2              # of saved settings
 CONFIGS = {             # kind, as in config.json -> class of settings; add your own
-    "linear": "hot_nbdev.linear:LinearConfig",
-    "resnet": "hot_nbdev.convolution:ResNetConfig",
-    **{kind.lower(): f"hot_nbdev.fields:{kind}Config" for kind in ("Dilated", "Fourier", "UNet")},
+    "linear": "hot_nbdev.rivals.linear:LinearConfig",
+    "resnet": "hot_nbdev.rivals.convolution:ResNetConfig",
+    **{kind.lower(): f"hot_nbdev.rivals.fields:{kind}Config" for kind in ("Dilated", "Fourier", "UNet")},
 }
 
 # %% ../nbs/11d_model_config.ipynb #mdlkindt

@@ -305,9 +305,9 @@ class HOTSegmenter(Model):
 # %% ../nbs/11e_models.ipynb #mdlreg1
 MODELS = {      # kind, as in config.json -> class of models; add your own, and its settings to CONFIGS
     "encoder": HOTEncoder, "classifier": HOTClassifier, "forecaster": HOTForecaster, "segmenter": HOTSegmenter,
-    "linear": "hot_nbdev.linear:LinearForecaster",
-    "resnet": "hot_nbdev.convolution:ResNetClassifier",
-    **{kind.lower(): f"hot_nbdev.fields:{kind}Net" for kind in ("Dilated", "Fourier", "UNet")},
+    "linear": "hot_nbdev.rivals.linear:LinearForecaster",
+    "resnet": "hot_nbdev.rivals.convolution:ResNetClassifier",
+    **{kind.lower(): f"hot_nbdev.rivals.fields:{kind}Net" for kind in ("Dilated", "Fourier", "UNet")},
 }
 
 # %% ../nbs/11e_models.ipynb #mdlreg1t

@@ -14,7 +14,7 @@ from .data.moved import KINDS, motion_data
 from .data.scenes import SCENES
 from .jobs import DECIDED, Job, Places, Training, fields_of
 from .model_config import SegmenterConfig
-from .tasks import Fields, Task
+from .train.tasks import Fields, Task
 
 # %% ../nbs/66_motion_job.ipynb #f03ca235
 _MODEL = dict(dim=32, depth=1, heads=4, patch=(1,), positions="none", stem="local", stem_width=5, stem_act="gelu")

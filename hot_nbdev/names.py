@@ -265,7 +265,7 @@ ATTENTIONS = {      # name -> maker(dim, heads, order, **settings); add your own
     "full-linear": full_linear,
     "divided": divided,
     "axial": axial,
-    "axial-token": "hot_nbdev.fields:AxialTokenAttention",
+    "axial-token": "hot_nbdev.rivals.fields:AxialTokenAttention",
     "multiscale": multiscale,
     "temporal": partial(axial, groups=[0]),
     "spatial": spatial,

@@ -19,7 +19,7 @@ from .config import Config, option, read_settings
 from .data.files import file_md5
 from .jobs import Job, config_for
 from .model_config import ModelConfig
-from .training import TrainConfig
+from .train.loop import TrainConfig
 
 # %% ../nbs/67_tables.ipynb #7b1e0c17
 class Planned(NamedTuple):

@@ -66,7 +66,7 @@ def train(folder):
 
 def bits(folder):
     "All that a run leaves: the last checkpoint, the best model, the numbers of each epoch."
-    from hot_nbdev.runs import Checkpoints
+    from hot_nbdev.train.runs import Checkpoints
     _, tensors, state = Checkpoints(folder).last()
     log = [{k: v for k, v in r.items() if k != "seconds"} for r in read_rows(folder / "log.csv")]
     return {**{f"{k} of the checkpoint": t.numpy().tobytes() for k, t in tensors.items()}, "updates": state["step"],

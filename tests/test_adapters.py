@@ -29,8 +29,8 @@ from hot_nbdev.models import HOTClassifier
 from hot_nbdev.models import load_model as hot_load
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.replacing import FlatNdLinear, NdFeedForward, nearest_square, replace_linear, split_features
-from hot_nbdev.tasks import Classification
-from hot_nbdev.training import TrainConfig, fit
+from hot_nbdev.train.loop import TrainConfig, fit
+from hot_nbdev.train.tasks import Classification
 
 F64 = torch.float64
 kinds = pytest.mark.parametrize("kind", ADAPTERS)

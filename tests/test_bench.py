@@ -28,7 +28,7 @@ from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.results import append_row, read_rows
 from hot_nbdev.tables import RunTable, is_done, planned, read_tables
-from hot_nbdev.tasks import Fields
+from hot_nbdev.train.tasks import Fields
 
 ROOT = Path(__file__).parents[1]
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'

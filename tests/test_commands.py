@@ -16,7 +16,7 @@ from smallfiles import SERIES, TINY, dates, fails, waves, write_lines, write_sce
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev import commands, jobs, runs  # noqa: E402
+from hot_nbdev import commands, jobs  # noqa: E402
 from hot_nbdev.commands import (  # noqa: E402
     as_flags,
     check_packages,
@@ -31,6 +31,7 @@ from hot_nbdev.commands import (  # noqa: E402
 from hot_nbdev.jobs import config_for, job_class  # noqa: E402
 from hot_nbdev.models import make_model  # noqa: E402
 from hot_nbdev.results import append_row, read_rows  # noqa: E402
+from hot_nbdev.train import runs  # noqa: E402
 
 COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_motion, hot_predict, hot_reproduce)
 TRAINED = ["--data", "waves.csv", *SERIES]

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch import nn
 
-from hot_nbdev.convolution import ResNetClassifier, ResNetConfig
 from hot_nbdev.cost import count
 from hot_nbdev.data import Items
 from hot_nbdev.models import load_model
-from hot_nbdev.tasks import Classification
-from hot_nbdev.training import TrainConfig, fit
+from hot_nbdev.rivals.convolution import ResNetClassifier, ResNetConfig
+from hot_nbdev.train.loop import TrainConfig, fit
+from hot_nbdev.train.tasks import Classification
 
 # looked for and not imported, which takes seconds in each process that collects tests
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("monai"),
@@ -107,7 +107,7 @@ def test_errors_say_the_way_out():
 
 def test_without_monai_the_error_names_the_package():
     code = ("import sys; sys.modules['monai'] = None\n"
-            "from hot_nbdev.convolution import ResNetClassifier, ResNetConfig\n"
+            "from hot_nbdev.rivals.convolution import ResNetClassifier, ResNetConfig\n"
             "assert not any(m.split('.')[0] == 'monai' and sys.modules[m] for m in sys.modules)\n"
             "try: ResNetClassifier(ResNetConfig())\nexcept ImportError as e: print(e)")
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

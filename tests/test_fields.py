@@ -4,7 +4,10 @@ import torch
 from torch.testing import assert_close
 
 from hot_nbdev.config import Config
-from hot_nbdev.fields import (
+from hot_nbdev.maps import model_maps
+from hot_nbdev.model_config import ModelConfig, SegmenterConfig
+from hot_nbdev.models import load_model, make_model
+from hot_nbdev.rivals.fields import (
     AxialTokenAttention,
     DilatedConfig,
     DilatedNet,
@@ -16,9 +19,6 @@ from hot_nbdev.fields import (
     UNetConfig,
     UNetNet,
 )
-from hot_nbdev.maps import model_maps
-from hot_nbdev.model_config import ModelConfig, SegmenterConfig
-from hot_nbdev.models import load_model, make_model
 
 KINDS = {DilatedNet: DilatedConfig(in_channels=2, width=4),
          FourierNet: FourierConfig(in_channels=2, width=3, frequencies=4),

@@ -30,11 +30,11 @@ from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
-from hot_nbdev.fields import AxialTokenAttention
 from hot_nbdev.grids import Latents
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean
 from hot_nbdev.maps import model_maps
 from hot_nbdev.positions import Rotary
+from hot_nbdev.rivals.fields import AxialTokenAttention
 from hot_nbdev.transformer import Block, FeedForward
 
 grids = each(GRIDS)

@@ -9,9 +9,9 @@ import torch
 from smallhub import SmallHub
 
 from hot_nbdev.adapters import add_adapters
-from hot_nbdev.linear import LinearConfig
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
+from hot_nbdev.rivals.linear import LinearConfig
 
 library = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install huggingface_hub")
 from hub import FILES, model_card, pull_model, push_model  # noqa: E402

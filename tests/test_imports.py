@@ -92,7 +92,7 @@ def test_light_import_from_the_top(names):
 
 def test_a_layer_does_not_load_models_or_training():
     found = loaded("from hot_nbdev import KroneckerAttention")
-    others = ["models", "model_config", "names", "transformer", "training", "data", "commands", "adapters", "plot"]
+    others = ["models", "model_config", "names", "transformer", "train", "data", "commands", "adapters", "plot"]
     assert not set(found) & {f"hot_nbdev.{name}" for name in others}
 
 

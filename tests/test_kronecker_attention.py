@@ -374,7 +374,7 @@ def test_a_stream_takes_off_the_means_of_the_frames_so_far():
 
 
 def test_the_temperature_is_learned_and_does_not_decay():
-    from hot_nbdev.training import decay_groups
+    from hot_nbdev.train.loop import decay_groups
     layer = combined(Tempered, Pooled, KroneckerAttention)(DIM, HEADS, 2, power=0.5, norm=nn.Identity)
     layer(torch.randn(2, 3, 4, DIM)).square().sum().backward()
     assert layer.logit_scale.grad.abs().min() > 0

@@ -13,7 +13,7 @@ from hot_nbdev.motion import MotionJob  # noqa: E402
 from hot_nbdev.paired import read_scores  # noqa: E402
 from hot_nbdev.results import read_rows  # noqa: E402
 from hot_nbdev.tables import planned, read_tables  # noqa: E402
-from hot_nbdev.tasks import Fields  # noqa: E402
+from hot_nbdev.train.tasks import Fields  # noqa: E402
 
 SMALL = ["--data", "white", "--size", "8", "8", "--samples", "64", "--epochs", "2", "--cpu", "--no-progress"]
 TINY = [*SMALL, "--dim", "8", "--heads", "2"]

@@ -29,8 +29,8 @@ from hot_nbdev.paired import (  # noqa: E402
     write_scores,
 )
 from hot_nbdev.results import read_rows  # noqa: E402
-from hot_nbdev.tasks import Classification, Forecasting, Segmentation, Task  # noqa: E402
-from hot_nbdev.training import evaluate  # noqa: E402
+from hot_nbdev.train.loop import evaluate  # noqa: E402
+from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation, Task  # noqa: E402
 
 
 def by_pairs(label, scores):

@@ -28,11 +28,11 @@ from hot_nbdev.data.ragged import (
 from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.names import ATTENTIONS
-from hot_nbdev.parts import loader_batches
 from hot_nbdev.patches import patch_mask
-from hot_nbdev.runs import fingerprint
-from hot_nbdev.tasks import Classification
-from hot_nbdev.training import TrainConfig, fit
+from hot_nbdev.train.loop import TrainConfig, fit
+from hot_nbdev.train.parts import loader_batches
+from hot_nbdev.train.runs import fingerprint
+from hot_nbdev.train.tasks import Classification
 
 attentions = each(ATTENTION)
 

@@ -14,8 +14,8 @@ from hot_nbdev.data import scene_data
 from hot_nbdev.data.scenes import SCENES, check_scene, number_classes, split_blocks, window_corners
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import HOTSegmenter
-from hot_nbdev.tasks import Segmentation
-from hot_nbdev.training import evaluate
+from hot_nbdev.train.loop import evaluate
+from hot_nbdev.train.tasks import Segmentation
 
 
 @pytest.mark.parametrize("H, W, block, gap", [

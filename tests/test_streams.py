@@ -15,11 +15,11 @@ from torch import nn, testing
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from hot_nbdev.axial import NoAttention
-from hot_nbdev.fields import AxialTokenAttention
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.positions import Rotary
+from hot_nbdev.rivals.fields import AxialTokenAttention
 from hot_nbdev.streaming import load_state, save_state
 from hot_nbdev.streams import (
     StreamState,

@@ -1,4 +1,6 @@
-"""Tasks: losses that survive being cut in pieces, heads that all learn, an open table."""
+"""Tasks: losses that survive being cut in pieces, heads that all learn, metrics with and without MedMNIST."""
+import sys
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -7,23 +9,21 @@ from torch import nn
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev.devices import make_accelerator  # noqa: E402
 from hot_nbdev.model_config import ForecasterConfig
 from hot_nbdev.models import HOTForecaster
-from hot_nbdev.parts import Tensors  # noqa: E402
-from hot_nbdev.tasks import (  # noqa: E402
-    TASKS,
+from hot_nbdev.train.devices import make_accelerator  # noqa: E402
+from hot_nbdev.train.loop import TrainConfig, evaluate, fit, train_step  # noqa: E402
+from hot_nbdev.train.parts import Tensors  # noqa: E402
+from hot_nbdev.train.tasks import (  # noqa: E402
     Classification,
     Forecasting,
     Segmentation,
-    Task,
+    _medmnist,
+    auc_acc,
     balanced_weights,
-    make_task,
     mean_scores,
-    register_task,
     separate_horizons,
 )
-from hot_nbdev.training import TrainConfig, evaluate, fit, train_step  # noqa: E402
 
 
 class Heads(nn.Module):
@@ -53,13 +53,6 @@ def test_one_step_moves_every_head():
     piece = torch.randn(3, 4), torch.randn(3, 6), True
     train_step(model, optimizer, Forecasting(), [piece], accelerator)
     assert all((p != b).any() for p, b in zip(model.parameters(), before, strict=True))
-
-
-def test_fit_trains_every_head(tmp_path):
-    model, part = heads(), Tensors(torch.randn(8, 4), torch.randn(8, 6))
-    before = [head.weight.detach().clone() for head in model.heads]
-    fit(model, part, part, Forecasting(), TrainConfig(epochs=1, batch_size=4), tmp_path)
-    assert all((head.weight != b).any() for head, b in zip(model.heads, before, strict=True))
 
 
 def test_fit_trains_every_head_of_a_forecaster_with_a_mask(tmp_path):
@@ -155,21 +148,6 @@ def test_an_unknown_criterion_is_refused():
         Segmentation(2, criterion="iou")
 
 
-def test_the_table_of_tasks_is_open_and_no_name_is_taken_twice():
-    class Own(Task):
-        name = "own"
-    try:
-        assert register_task("own", Own) is Own and isinstance(make_task("own"), Own)
-        register_task("own", Own)               # the same again is no harm
-        with pytest.raises(ValueError, match="'own' is taken"):
-            register_task("own", Forecasting)
-    finally:
-        TASKS.pop("own", None)
-    assert isinstance(make_task("classification", classes=3), Classification)
-    with pytest.raises(ValueError, match="no setting 'own'"):
-        make_task("own")
-
-
 def test_horizons_come_shortest_first():
     model = Heads(horizons=(6, 2))
     assert separate_horizons(model) == (2, 6)
@@ -186,3 +164,35 @@ def test_the_metrics_of_a_forecast_by_hand():
 def test_counts_have_labels_for_rows_and_predictions_for_columns():
     scores = torch.tensor([[2.0, 0], [0, 2], [0, 2], [2, 0]])[None]
     assert Segmentation(2).collect(scores, torch.tensor([[0, 0, 1, -1]])).tolist() == [[1, 1], [0, 1]]
+
+
+def test_auc_and_accuracy_are_those_of_medmnist_and_of_scikit_learn_alone(monkeypatch):
+    pytest.importorskip("medmnist", reason='needs MedMNIST: pip install "hot_nbdev[medmnist]"')
+    chance, found = torch.Generator().manual_seed(0), {}
+    cases = [(torch.arange(50) % n, torch.rand(50, n, generator=chance).double().softmax(-1)) for n in (2, 3, 11)]
+    for name in ("theirs", "ours"):
+        _medmnist.cache_clear()
+        assert (_medmnist() is None) == (name == "ours")
+        found[name] = torch.tensor([auc_acc(y.numpy(), p.numpy()) for y, p in cases], dtype=torch.float64)
+        monkeypatch.setitem(sys.modules, "medmnist", None)
+    _medmnist.cache_clear()
+    torch.testing.assert_close(found["ours"], found["theirs"], rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "AttributeError", "OSError", "ImportError"])
+def test_what_cannot_be_imported_beside_another_torch_is_told_as_what_it_is(tmp_path, monkeypatch, kind):
+    "As a torchvision does that was built for another torch."
+    (tmp_path / "torchvision.py").write_text(f"raise {kind}('operator torchvision::nms does not exist')")
+    (tmp_path / "medmnist").mkdir()
+    (tmp_path / "medmnist" / "__init__.py").write_text("import torchvision")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [m for m in sys.modules if m.partition(".")[0] in ("medmnist", "torchvision")]:
+        monkeypatch.delitem(sys.modules, name)
+    _medmnist.cache_clear()
+    with pytest.warns(UserWarning, match="torchvision::nms does not exist.*scikit-learn computes.*the one for torch"):
+        task = Classification(2)
+        found = task.metrics([task.collect(torch.tensor([[0.0, 1], [2, 0]]), torch.tensor([1, 0]))])
+    assert found == {"auc": 1.0, "acc": 1.0}
+    with warnings.catch_warnings(action="error"):           # told once
+        auc_acc(torch.tensor([0, 1]).numpy(), torch.eye(2).numpy())
+    _medmnist.cache_clear()

@@ -74,7 +74,7 @@ def test_cut_and_flipped_volume_files(tmp_path):
 def test_volumes_without_medmnist(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "medmnist", None)
     monkeypatch.setitem(sys.modules, "medmnist.info", None)
-    with pytest.raises(ImportError, match=r"hot_nbdev\[train\]"):
+    with pytest.raises(ImportError, match=r"hot_nbdev\[medmnist\]"):
         load_volumes("vessel", folder=tmp_path)
 
 

@@ -28,8 +28,8 @@ from .series import Series, check_like, load_series
 from .times import next_times
 from .volumes import check_volumes
 from ..models import load_model
-from ..runs import progress_bar
 from ..storage import atomic_write
+from ..train.runs import progress_bar
 
 # %% ../../nbs/64_predict.ipynb #375f1d6b
 INPUT_VERSION = 3       # of the file; 1 had shift, scale, names, classes, codes and window only, 2 seconds as step

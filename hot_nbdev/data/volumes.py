@@ -40,7 +40,7 @@ def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
         from medmnist.info import INFO
     except ImportError as e:
         raise ImportError("volume_data: counts, classes and md5 come from the package medmnist; "
-                          'install it with pip install "hot_nbdev[train]"') from e
+                          'install it with pip install "hot_nbdev[medmnist]"') from e
     flag, tag = name if name in INFO else f"{name}mnist3d", "" if size == 28 else f"_{size}"
     if flag not in INFO or f"url{tag}" not in INFO[flag] or "multi-label" in INFO[flag]["task"]:
         names = [*VOLUMES, *(n for n in INFO if "3d" not in n and "multi-label" not in INFO[n]["task"])]

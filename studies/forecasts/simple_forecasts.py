@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 
 from hot_nbdev.data import forecast_data
-from hot_nbdev.linear import LinearConfig, least_squares, simple_forecaster
 from hot_nbdev.results import library_commit, read_rows, write_csv
-from hot_nbdev.tasks import Forecasting
-from hot_nbdev.training import evaluate
+from hot_nbdev.rivals.linear import LinearConfig, least_squares, simple_forecaster
+from hot_nbdev.train.loop import evaluate
+from hot_nbdev.train.tasks import Forecasting
 
 OUT = Path(__file__).with_name("simple_forecasts.csv")
 PERIODS = {"exchange_rate": 7, "ETTh1": 24, "ETTm1": 96, "weather": 144}     # a day; for daily rates a week

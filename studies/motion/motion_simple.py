@@ -21,7 +21,7 @@ from scipy.optimize import linear_sum_assignment
 
 from hot_nbdev.data.moved import Aligned, motion_data
 from hot_nbdev.results import append_row, read_rows
-from hot_nbdev.tasks import Fields
+from hot_nbdev.train.tasks import Fields
 
 SHIFTS = [("white", 16, None), ("white", 32, None), ("white", 64, None), ("white", 128, None), ("sentinel2", 32, 8),
           ("indian_pines", 32, 8), ("a1b", (16, 16), (8, 8)), ("ostia", (8, 32), (4, 16)),

@@ -17,7 +17,7 @@ from hot_nbdev.models import load_model
 from hot_nbdev.motion import MotionJob
 from hot_nbdev.results import processor, read_rows, write_csv
 from hot_nbdev.tables import made_by, planned, read_tables
-from hot_nbdev.tasks import Fields
+from hot_nbdev.train.tasks import Fields
 from studies.centred import centred
 
 ROOT, SIZES, FIELDS, BATCH = Path(__file__).parents[2], (16, 32, 64, 128), 256, 16

@@ -24,9 +24,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev.jobs import build, job_class
 from hot_nbdev.paired import holm, paired_t
-from hot_nbdev.parts import redrawn, sampled
 from hot_nbdev.results import processor, read_rows, write_csv
 from hot_nbdev.tables import merged, read_tables
+from hot_nbdev.train.parts import redrawn, sampled
 from studies.defaults.defaults import scored
 from studies.motion.motion_tables import chosen, written
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from hot_nbdev.data import scene_data
-from hot_nbdev.tasks import Segmentation
+from hot_nbdev.train.tasks import Segmentation
 
 OUT = Path(__file__).with_name("scene_linear.csv")
 

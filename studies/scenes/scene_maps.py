@@ -17,7 +17,7 @@ import torch
 
 from hot_nbdev.data.scenes import load_scene
 from hot_nbdev.models import load_model
-from hot_nbdev.tasks import mean_scores
+from hot_nbdev.train.tasks import mean_scores
 
 OUT = Path(__file__).with_name("scene_maps.npz")
 
