@@ -97,6 +97,7 @@ def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
 def _job_parser(job: type, about: str, examples: str) -> argparse.ArgumentParser:
     "Options of a training command, in groups."
     parser = _parser(f"hot_{job.kind}", about, examples)
+    parser.add_argument("own", nargs="?", metavar="DATA", help="name or file of the data, as by --data")
     for title, names in job.groups().items():
         add_options(parser.add_argument_group(title), job, skip=[n for n in job().to_dict() if n not in names])
     parser.add_argument("--config", metavar="FILE", help="settings from a JSON or TOML file; the command line goes first")
@@ -148,7 +149,9 @@ def _command(kind: str, about: str, examples: str, argv):
     kind_of = job_class(kind)
     parser = _job_parser(kind_of, about, examples)
     given = vars(parser.parse_args(argv))
-    config, show = given.pop("config"), given.pop("show")
+    config, show, own = given.pop("config"), given.pop("show"), given.pop("own")
+    if own and given.setdefault("data", own) != own:
+        parser.error(f"the data are {own} and, by --data, {given['data']}; name them once")
 
     def work():
         job = kind_of.from_dict({**(_from_file(config, kind_of) if config else {}), **given})
@@ -164,7 +167,7 @@ def hot_forecast(argv: Sequence[str] | None = None) -> None:
     "Train a forecaster on a series and add a row to results/forecast.csv."
     _command("forecast", hot_forecast.__doc__, f"""  hot_forecast --data exchange_rate --horizon 96 --epochs 10
   hot_forecast --data weather --horizon 720 --score 96 192 336 720 --attention hot2 --combine sum --readout mean
-  hot_forecast --data my_series.csv --lookback 48 --horizon 12 --patch 4 --dim 64
+  hot_forecast my_series.csv --lookback 48 --horizon 12 --patch 4 --dim 64
   hot_forecast --data with_gaps.csv --masked
   hot_forecast --data sales.csv --time month --lookback 24 --horizon 12 --patch 4
   hot_forecast --config settings.json --seed 1

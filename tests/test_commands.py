@@ -703,3 +703,11 @@ def test_settings_of_a_table_can_be_given_in_both_ways(capsys):
     ((_, job),) = commands._jobs("ablations", commands.read_tables()["ablations"], given)
     assert job.attention_options == {"pool": "sum", "qk_norm": True} and job.ff_bias is False
     assert (job.patch, job.readout, job.ff) == ((8, 1), "mean", "none")
+
+
+def test_data_may_be_named_first(capsys):
+    hot_forecast(["my.csv", "--horizon", "24", "--show"])
+    assert json.loads(capsys.readouterr().out)["data"] == "my.csv"
+    with pytest.raises(SystemExit):
+        hot_forecast(["my.csv", "--data", "other.csv", "--show"])
+    assert "name them once" in capsys.readouterr().err
