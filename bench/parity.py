@@ -19,6 +19,7 @@ nearer.
 import argparse
 import importlib
 import random
+import re
 import runpy
 import sys
 import time
@@ -104,7 +105,9 @@ def pair(make, theirs, sizes, out):
     with torch.no_grad():
         for p in old.parameters():
             p.add_(torch.randn_like(p), alpha=0.02)         # biases too
-    new.load_state_dict(old.state_dict())
+    known = {"weights.": "weight", "biases.": "bias"}        # as NdLinear had them in lists
+    new.load_state_dict({re.sub(r"^(weights|biases)\.(?=\d)", lambda m: known[m[0]], name): t
+                         for name, t in old.state_dict().items()})
     return new, old
 
 
