@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .door import check_grids, check_layer, enter, merged  # noqa: F401 (streams and fields take merged from here)
+from .door import check_grids, check_layer, enter, merged  # noqa: F401 (axial, streams and fields take merged from here)
 
 # %% ../nbs/05_attention.ipynb #fdc0004e
 def softmax_seen(
