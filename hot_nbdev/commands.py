@@ -143,7 +143,7 @@ def _train(job: Job) -> Run:
         print(_report(run), drawn, _next(job, run), sep="\n", flush=True)
     return run
 
-
+# %% ../nbs/68_commands.ipynb #cmdcomm1
 def _command(kind: str, about: str, examples: str, argv):
     "A training command: settings from the defaults, a file and the command line, in this order."
     kind_of = job_class(kind)

@@ -82,15 +82,15 @@ def _checked(owner: str, f: dataclasses.Field, value, alone: bool = True):
     kind, entry, optional = _types(f)
     if value is None and optional:
         return value
-    number = lambda v: float(v) if float in (kind, entry) and type(v) is int else v
+    number, given = lambda v: float(v) if float in (kind, entry) and type(v) is int else v, value
     if kind is tuple and (alone or isinstance(value, tuple)):
         value = tuple(map(number, value if isinstance(value, tuple) else (value,)))
         fits = all(_fits(f, entry, v) for v in value)
     else:
-        value = number(value)
+        value = given = number(value)
         fits = _fits(f, kind, value)
     if not fits:
-        raise ValueError(f"{owner}: {f.name} is {value!r:.200}; give {_allowed(f)}")
+        raise ValueError(f"{owner}: {f.name} is {given!r:.200}; give {_allowed(f)}")
     return value
 
 # %% ../nbs/41_config.ipynb #cfgfixed1

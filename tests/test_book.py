@@ -115,7 +115,8 @@ def test_the_extra_names_what_the_notebooks_import():
     lists = " ".join(settings["DEFAULT"][key] for key in extras)
     listed = {re.match(r"[\w-]+", r)[0] for r in lists.split()} | {"scikit-learn"}
     names = {"sklearn": "scikit-learn", "tqdm": "accelerate"}       # or what it brings along
-    optional = {"hot_nbdev", "nbdev", "tifffile", "pandas", "polars", "pooch"}
+    optional = {"hot_nbdev", "nbdev", "tifffile", "pandas", "polars", "pooch",
+                "medmnist"}        # an extra of its own: the one page that imports it says so
     for path in NBS.glob("*.ipynb"):
         code = "\n".join(c.source for c in Chapter(path).code if runs(c))
         imported = set(re.findall(r"^(?:from|import) (\w+)", code, re.M))
