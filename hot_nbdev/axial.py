@@ -145,7 +145,7 @@ class Stages(nn.Module):
     own_norm = True     # it reads the stream itself, not its norm
 
     def through(self, x: Tensor, mask: Tensor | None, see: Callable = lambda stage, z: None) -> tuple:
-        "What the stages add to x; `see` is shown each stage and what it reads."
+        "What the stages add to x, and what `see` gave for each stage and what it reads."
         x, added, seen = merged(type(self).__name__, x, mask, self.order, self.dim)[0].reshape(x.shape), 0, []
         for stage, norm in zip(self.stages, self.norms):
             z = norm(x + added)

@@ -260,7 +260,7 @@ class ModeParts:
 
 # %% ../nbs/29_sharding.ipynb #fa0ba998
 #| code-fold: true
-#| code-summary: "Source of the parts before positions and patches"
+#| code-summary: "Source of the parts before positions and patches, of what is known to work on a part, and of the check of modes"
 class Placed:
     "A part before positions: of a whole tensor those of the own part. `shard_modes` puts it there."
     def forward(self, x: Tensor) -> Tensor:
@@ -277,9 +277,6 @@ class WholePatches:
                                  f"but the last; cut it by local_part with multiple={p}")
         return super().forward(x, mask)
 
-# %% ../nbs/29_sharding.ipynb #e7db216d
-#| code-fold: true
-#| code-summary: "Source of what is known to work on a part"
 SHARDED = {KroneckerAttention: Sharded, LearnedPositions: Placed, SineCosinePositions: Placed, PatchEmbed: WholePatches}
 CONTAINERS = (HOTEncoder, HOTSegmenter, nn.Sequential, nn.ModuleList)
 POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Tanh, NoAttention)
@@ -287,9 +284,6 @@ POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GE
 def _order(module: nn.Module) -> int:
     return module.order if hasattr(module, "order") else len(getattr(module, "patch", None) or module.sizes)
 
-# %% ../nbs/29_sharding.ipynb #0e250bbf
-#| code-fold: true
-#| code-summary: "Source of the check of modes"
 def _counted(name: str, k: int, values: dict) -> dict:       # for modes counted from 0
     if wrong := [mode for mode in values if mode not in range(-k, k)]:
         raise ValueError(f"shard_modes: mode {wrong[0]!r} is out of range for {name}, which has {k} modes, counted from 0 to {k - 1}")

@@ -37,8 +37,18 @@ def combined(
     *parts: type,       # mix-ins, the last of them a layer
 ) -> type:              # their class; a copy or a pickle of a layer knows how to make it again
     "One class of several parts."
+    _check_sequence(parts)
     name, about = "".join(p.__name__ for p in parts), " ".join(p.__doc__ for p in parts if p.__doc__)
     return type(name, parts, {"__doc__": about, "__reduce__": lambda self: (_bare, (parts,), self.__dict__)})
+
+
+def _check_sequence(parts: tuple) -> None:
+    "Raise where a part with rows of its own stands among those that change them mode by mode, or hides them all."
+    changing = [i for i, p in enumerate(parts) if issubclass(p, Part)]
+    for i, p in enumerate(parts[:changing[-1]] if changing else ()):
+        if "rows" in vars(p) and not issubclass(p, Part) and (i > changing[0] or issubclass(p, OwnMatrices)):
+            raise ValueError(f"combined: {p.__name__} would hide {parts[changing[-1]].__name__} behind it; put parts that change the rows of "
+                             "one mode side by side, Activated before them, and OwnMatrices last before the layer")
 
 
 def _bare(parts: tuple):        # a layer of these parts without its attributes, for pickle

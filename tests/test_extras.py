@@ -42,8 +42,3 @@ def test_an_extra_leaves_the_torch_that_is_there(extra):
 def test_the_walk_sees_what_medmnist_brings():
     pytest.importorskip("medmnist.info", reason="medmnist is an extra")
     assert "torchvision" in asked("medmnist")
-
-
-def test_dev_has_all_that_the_other_extras_ask_for():
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    assert 'for part in ("train", "medmnist", "peers")' in setup and 'extras["book"] += extras["train"]' in setup

@@ -17,7 +17,18 @@ from hot_nbdev.attention import softmax_map, split
 from hot_nbdev.cost import count
 from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures, kernel_map, thin_map
 from hot_nbdev.kronecker_attention import KroneckerAttention, PooledMaps, floor_share, floored, masked, mean, product
-from hot_nbdev.variants import Centred, LateBias, OwnMatrices, Pooled, Tempered, combined, hot1, hot2, hot2_text
+from hot_nbdev.variants import (
+    Activated,
+    Centred,
+    LateBias,
+    OwnMatrices,
+    Pooled,
+    Tempered,
+    combined,
+    hot1,
+    hot2,
+    hot2_text,
+)
 
 PRESETS = pytest.mark.parametrize("make", [
     partial(hot1, DIM, HEADS), partial(hot2, DIM, HEADS, combine=mean)], ids=["hot1", "hot2 sum"])
@@ -507,3 +518,15 @@ def test_values_are_those_of_the_definition_head_by_head():
     S1, S2 = layer.maps(x)
     y = torch.einsum("bhip,bhjr,bhprd->bhijd", S1, S2, split(layer.to_v(x), HEADS))
     assert_close(layer(x), layer.to_out(y.movedim(1, -2).flatten(-2)))
+
+
+@pytest.mark.parametrize("parts, works", [
+    ((Tempered, Activated, Pooled, Centred, LateBias, OwnMatrices), True), ((Activated, Pooled, OwnMatrices), True),
+    ((Pooled, OwnMatrices, Centred), False), ((OwnMatrices, Pooled), False), ((Pooled, Activated, Centred), False)])
+def test_no_part_is_skipped_without_a_word(parts, works):
+    if works:
+        layer = combined(*parts, KroneckerAttention)
+        assert [p for p in layer.__mro__ if p in parts] == list(parts)
+    else:
+        with pytest.raises(ValueError, match=r"combined: \w+ would hide \w+ behind it; put parts .* side by side"):
+            combined(*parts, KroneckerAttention)

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from chapters import ROOT
 from scripts import load
 
@@ -12,6 +13,7 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from hot_nbdev.book import results_file  # noqa: E402
 from hot_nbdev.commands import _jobs  # noqa: E402
 from hot_nbdev.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
+from hot_nbdev.models import make_model  # noqa: E402
 from hot_nbdev.results import read_rows, write_csv  # noqa: E402
 from hot_nbdev.tables import (  # noqa: E402
     RunTable,
@@ -267,3 +269,17 @@ def test_all_horizons_have_to_be_there():
 
 def test_a_table_says_its_size():
     assert RunTable(data={"A": "a"}, rows={"r": {}}, each=({"horizon": 1}, {"horizon": 2})).size == 2
+
+
+def test_the_modes_of_the_first_paper_have_equal_models_and_an_identity_where_none_is_attended():
+    table, sizes = TABLES["papers-modes"], (96, 8)
+    models = {}
+    for row in table.rows:
+        job = ForecastJob.from_dict(planned("papers-modes", table, [row])[0].settings)
+        models[row] = make_model(config_for(job, sizes)).eval()
+    assert len({sum(p.numel() for p in model.parameters()) for model in models.values()}) == 1
+    eye = {"none": (0, 1), "variables": (0,), "time": (1,), "both": ()}
+    tokens = torch.randn(1, 24, 8, 128, generator=torch.Generator().manual_seed(0))
+    for row, model in models.items():
+        for m, S in enumerate(model.encoder.blocks[0].attention.maps(tokens)):
+            assert torch.equal(S, torch.eye(S.shape[-1]).expand_as(S)) == (m in eye[row]), (row, m)
