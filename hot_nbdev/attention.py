@@ -60,7 +60,7 @@ def softmax_map(
     q = q if q.ndim == k.ndim else q.expand(*lead, *q.shape[-2:])
     a, b = (wide(t).reshape(prod(lead), *t.shape[-2:]) for t in (q, k))
     with full_precision(q):     # product and factor in one step
-        scores = torch.baddbmm(a.new_empty(1, 1, 1), a, b.mT, beta=0, alpha=q.shape[-1] ** -0.5)
+        scores = torch.baddbmm(a.new_empty(1, 1, 1), a, b.mT, beta=0, alpha=max(q.shape[-1], 1) ** -0.5)
     scores = scores.view(*lead, q.shape[-2], k.shape[-2])
     return softmax_seen(scores if change is None else change(scores), seen)
 

@@ -153,9 +153,9 @@ class Job(Grouped):
         name = f"hot_{self.kind}"
         if self.model not in ("hot", *self.rivals):
             raise ValueError(f"{name}: model is {self.model!r}; choose one of {', '.join(('hot', *self.rivals))}")
-        if self.combine and self.attention not in ("hot1", "hot2"):
+        if self.combine and self.attention not in ("hot1", "hot2", "tied", "tied-mix"):
             raise ValueError(f"{name}: combine is {self.combine!r}, which attention {self.attention!r} does not have; choose "
-                             "--attention hot1 or hot2, or --attention product or sum without --combine")
+                             "--attention hot1, hot2 or tied, or --attention product or sum without --combine")
         ours = {*self.groups()["model"]} - {"model", "model_option"} if self.model != "hot" else ()
         lost = [f.name for f in dataclasses.fields(self) if f.name in ours and getattr(self, f.name) != _default(f)]
         if lost:

@@ -89,7 +89,7 @@ def compare(
     weigh = layer.weigh[m] if isinstance(layer.weigh, nn.ModuleList) else layer.weigh
     seen = None if taking is None else taking.mT
     if m in layer.causal:
-        earlier = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
+        earlier = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril(k.shape[-2] - q.shape[-2])
         seen = earlier if seen is None else seen & earlier
     seen = weigh.within(seen, q, k) if hasattr(weigh, "within") else seen
     S = weigh(q, k, seen)

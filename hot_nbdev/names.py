@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['KERNELS', 'ATTENTIONS', 'JOINT', 'FEED_FORWARDS', 'found', 'make_kernel', 'OfMode', 'check_by_mode', 'near_map',
            'weighing', 'composed', 'like', 'kronecker', 'full', 'full_linear', 'multiscale', 'axial', 'divided', 'hot1',
-           'hot2', 'spatial', 'none', 'make_attention', 'attends_jointly', 'attention_options']
+           'hot2', 'tied', 'spatial', 'none', 'make_attention', 'attends_jointly', 'attention_options']
 
 # %% ../nbs/11c_names.ipynb #168ba215
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +24,7 @@ from .kronecker_attention import KroneckerAttention, mean, product
 from .near import LearnedBias, ModeDropout, Near, alibi, window
 from .patches import ACTIVATIONS, choose
 from .positions import Turned
+from .tied import MixedAttention, TiedAttention
 from .transformer import FeedForward
 from .variants import Activated, Centred, LateBias, OwnMatrices, Pooled, Tempered, combined
 
@@ -242,6 +243,13 @@ def hot2(dim, heads=8, order=None, *, pool="sum", qk_norm=True, qk_gain=1.0, pro
     project = project or ("after" if not qk_norm and pool != "mean" and bias else "before")
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, bias=bias, shared=shared, **options)
 
+# %% ../nbs/11c_names.ipynb #namtied1
+@like(composed)
+def tied(dim: int, heads: int = 8, order: int | None = None, *, kind=TiedAttention, combine="product", power=0.5, **options):
+    "Kronecker attention that compares before it pools, from settings."
+    return composed([kind], dim, heads, order, [(m,) for m in range(order)], combine=_named("combine", combine, _COMBINE),
+                    power=power, **{"qk_norm": True, **options})
+
 # %% ../nbs/11c_names.ipynb #4001148b
 @like(axial)
 def spatial(dim, heads=8, order=None, **options) -> AxialAttention:
@@ -261,6 +269,8 @@ ATTENTIONS = {      # name -> maker(dim, heads, order, **settings); add your own
     "sum": partial(kronecker, combine="sum"),
     "hot1": hot1,
     "hot2": hot2,
+    "tied": tied,
+    "tied-mix": partial(tied, kind=MixedAttention),
     "full": full,
     "full-linear": full_linear,
     "divided": divided,

@@ -71,6 +71,59 @@ def _(layer: AxialAttention, x, mask, state, start):
         inner.append(StreamState(tensors={n: t.unflatten(0, streams) for n, t in kept.items()}))
     return layer.to_out(merge(total / len(layer.groups))), replace(state, inner=tuple(inner))
 
+# %% ../nbs/26a_streaming.ipynb #stm00td2
+from functools import partial
+
+from .attention import full_precision, wide
+from .kronecker_attention import along, masked
+from .streams import remember
+from .tied import MixedAttention, TiedAttention, turned
+
+# %% ../nbs/26a_streaming.ipynb #stm00td1
+#| code-fold: true
+#| code-summary: "Source of the steps of tied attention"
+@advance.register
+def _(layer: TiedAttention, x, mask, state, start):
+    c, v, past, kept = layer.causal[0], split(layer.to_v(x), layer.heads), state.tensors, {}
+    q, k = (layer.tokens(*f, x, mask) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
+    maps = [v.new_ones(1, 1)] * layer.order         # that of time stands for a map that nobody forms
+    for m in (m for m in range(layer.order) if m != c):
+        sums = [t.to(sum_dtype(x.device)).expand(len(x), *t.shape[1:]) for t in layer.scores(m, q, k, mask, mask, start)]
+        sums = [t + past[f"{n}{m}"].unsqueeze(2) if past else t for n, t in zip(("sum", "count"), sums)]
+        kept.update({f"{n}{m}": t[:, :, -1] for n, t in zip(("sum", "count"), sums)})
+        s, n = (t.to(wide(x).dtype) for t in sums)
+        asks = None if mask is None else n.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) > 0
+        maps[m] = layer.weighed(m, s, n, asks, asks)
+    frames, valid = lambda t: t.movedim(2 + c, 2).flatten(3), (torch.ones_like(x[..., 0]) if mask is None else mask)[:, None, ..., None]
+    q, k, valid = frames(turned(layer, q, c, start)), frames(turned(layer, k, c, start)), frames(valid).to(q.dtype)
+    keys = torch.cat([k, valid.expand(*k.shape[:3], -1)], -1).unsqueeze(3)
+
+    def multiply(A, v, m, causal):
+        if m != c:
+            return along(A, v, m, causal)
+        both, own = remember(keys, frames(v).unsqueeze(3), None, past, getattr(map_of(layer.weigh, c), "span", None))
+        kept.update(own)
+        y = A * _tied_next(layer, q, valid, *(both[n].squeeze(3) for n in ("keys", "values")), mask is not None or "taking" in both)
+        return y.to(v.dtype).view(v.movedim(2 + c, 2).shape).movedim(2, 2 + c)
+    combine = partial(layer.combine, multiply=multiply)
+    y = combine(maps, v, (c,)) if mask is None else masked(combine, maps, v, mask, mask, (c,), maps)
+    return layer.to_out(merge(y).to(x.dtype)), replace(state, tensors=kept)
+
+# %% ../nbs/26a_streaming.ipynb #stm00td3
+#| code-fold: true
+#| code-summary: "Source of `_tied_next`"
+def _tied_next(layer: TiedAttention, q: Tensor, valid: Tensor, keys: Tensor, values: Tensor, some: bool) -> Tensor:
+    "New frames (B, heads, C, …) attend to all frames, whose keys end with which places took part."
+    keys, places = keys.tensor_split([q.shape[-1]], -1)
+    held = places[:, :1].any(-1, keepdim=True)
+    asks = (held[:, :, -q.shape[2]:], held) if some else (None, None)
+    with full_precision(q):
+        S = layer.weighed(layer.causal[0], q @ keys.mT, valid @ places[:, :1].mT, *asks)
+        return S @ values.to(S.dtype)
+
+
+advance.register(MixedAttention, advance.dispatch(nn.Module))       # whose means would have to be kept as well
+
 # %% ../nbs/26a_streaming.ipynb #8eb388f2
 #| code-fold: true
 #| code-summary: "Source of the steps of divided attention, of none, and of blocks"

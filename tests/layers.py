@@ -29,6 +29,7 @@ from hot_nbdev.attention import formed
 from hot_nbdev.kernels import KernelMap
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.streams import steps
+from hot_nbdev.tied import MixedAttention
 
 DIM, HEADS, SIZES, F64 = 8, 2, (3, 2, 4, 2), torch.float64
 CPU_GPU = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
@@ -104,7 +105,7 @@ def turn(t, mode):
 
 
 SETTINGS = dict(combine="product", pool="mean", project="before", shared=True, qk_norm=False, qk_center=False,
-                temperature=False, kernel=None, rotary=None, by_mode=None)
+                temperature=False, kernel=None, rotary=None, by_mode=None, power=None)
 
 
 def settings_of(make, order):
@@ -177,7 +178,7 @@ class Attention(Case):
         layer = make().eval()
         with torch.no_grad():
             for name, p in layer.named_parameters():
-                if "norm" in name or "table" in name:
+                if "norm" in name or "table" in name or "share" in name:
                     p += 0.3 * torch.randn_like(p)
         return same_weights(layer, make, device)
 
@@ -301,7 +302,7 @@ class Linear(Case):
 K, plus, short = names.kronecker, SquarePlus(), OneFeature()
 bare = partial(K, qk_norm=False)        # half of the cases have the norm, which is the default
 Hot1, Hot2 = names.ATTENTIONS["hot1"], names.hot2
-Full, Axial, Divided, Multi = names.full, names.axial, names.divided, names.multiscale
+Full, Axial, Divided, Multi, Tied = names.full, names.axial, names.divided, names.multiscale, names.tied
 ATTENTION = [
     Attention("full", partial(Full, order=2), 2, slow_full),
     Attention("full causal", partial(Full, order=2, causal=(0,), rotary=turn, qk_norm=True), 2,
@@ -327,6 +328,14 @@ ATTENTION = [
               slow_kronecker, True),
     Attention("causal kernel", partial(bare, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2,
               slow_kronecker, True),
+    Attention("tied product", partial(Tied, order=3), 3, slow_kronecker),
+    Attention("tied sum", partial(Tied, order=2, combine="sum", power=1.0, qk_norm=False), 2, slow_kronecker,
+              True),
+    Attention("tied mix", partial(Tied, kind=MixedAttention, order=3, causal=(1,)), 3, slow_kronecker, True),
+    Attention("tied causal, rotary", partial(Tied, order=3, causal=(0,), rotary=turn), 3, slow_kronecker),
+    Attention("tied near, two causal modes", partial(Tied, order=3, causal=(0, 2), power=0.8, by_mode={
+        0: dict(window=1, bias="alibi"), 1: dict(bias="learned", reach=1)}), 3, slow_kronecker),
+    Attention("tied, one mode", partial(Tied, order=1, causal=(0,), combine="sum"), 1, slow_kronecker, True),
     Attention("one mode", partial(K, order=1, causal=(0,)), 1, slow_kronecker),
     Attention("near product", partial(bare, order=3, by_mode={
         0: dict(window=1, bias="alibi"), -1: dict(window=1, dilation=2, bias="learned", reach=1)}), 3, slow_kronecker),
@@ -389,6 +398,10 @@ GRIDS = [
     Grids("other grid, short kernel", partial(Hot1, order=2, kernel=short), 2, slow_kronecker),
     Grids("other grid, short kernel, sum", partial(K, order=2, kernel=short, combine="sum", causal=(0,)), 2,
           slow_kronecker, True, same=(0, 1)),
+    Grids("other grid, tied", partial(Tied, order=2), 2, slow_kronecker, same=(0, 1)),
+    Grids("other grid, tied of one", partial(Tied, order=1), 1, slow_kronecker, True),
+    Grids("other grid, tied causal", partial(Tied, order=3, causal=(1,), qk_norm=False), 3, slow_kronecker, True,
+          same=(0, 1, 2)),
     Grids("other grid, temporal", partial(Axial, order=2, groups=[0], rotary=turn), 2, slow_axial, True, same=(1,)),
     Grids("other grid, axial", partial(Axial, order=3, groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)), 3,
           slow_axial, True, same=(0, 1, 2)),

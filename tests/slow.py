@@ -19,6 +19,11 @@ def may_see(layer, i, j):
     return all(j[c] <= i[c] for c in layer.causal)
 
 
+def at(t, j):
+    "Of all heads, what stands at position j."
+    return t[(slice(None), *j)]
+
+
 def heads_of(layer, t):
     "(…, dim) to (heads, …, dim / heads)."
     return t.unflatten(-1, (layer.heads, -1)).movedim(-2, 0)
@@ -106,6 +111,32 @@ def slow_pooled(layer, project, norm, m, x, mask, i):
     return (t if layer.rotary is None else layer.rotary(t, m)), some
 
 
+def slow_tied(layer, m, x, mask, c, c_mask, i):
+    """Tied scores of slice i[m] and all slices of the context as the query at i sees them, (heads, n'_m); which slices
+    hold any."""
+    sides = [(layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, c)]
+    q, k = (norm(heads_of(layer, f(t))) for f, norm, t in sides)
+    if layer.rotary is not None:
+        q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
+    places = [j for j in positions(x.shape[:-1]) if j[m] == i[m]
+              and all(j[a] <= i[a] for a in layer.causal if a != m)]
+    asked = [j for j in places if mask[j]]
+    scores, keep = torch.zeros(layer.heads, c.shape[m], dtype=x.dtype), torch.zeros(c.shape[m], dtype=torch.bool)
+    for p in range(c.shape[m]):
+        there = {j: j[:m] + (p,) + j[m + 1:] for j in places}
+        taken = [j for j in places if c_mask[there[j]]]
+        both = [j for j in asked if j in taken]
+        for j in both:
+            scores[:, p] += (at(q, j) * at(k, there[j])).sum(-1)
+        if hasattr(layer.layer, "share") and asked and taken:       # of the covariance: the rest is a score of means
+            a, b = sum(at(q, j) for j in asked), sum(at(k, there[j]) for j in taken)
+            means = (a * b).sum(-1) / len(asked) / len(taken) * len(both)
+            scores[:, p] = torch.lerp(means, scores[:, p], layer.layer.share.sigmoid())
+        scores[:, p] /= q.shape[-1] ** 0.5 * max(len(both), 1) ** layer.power
+        keep[p] = len(taken) > 0
+    return scores, keep
+
+
 def slow_share(layer, dtype):
     "What a mask takes of each row and spreads evenly; nothing with one mode."
     number = torch.finfo(dtype)
@@ -128,15 +159,19 @@ def slow_kronecker(layer, x, mask, c=None, c_mask=None, share=None):
             continue
         rows = []
         for m in range(k):
-            q, _ = slow_pooled(layer, layer.to_q, layer.norm_q, m, x, mask, i)
-            q = q * layer.logit_scale[m].exp() if layer.temperature else q
-            keys, keep = slow_pooled(layer, layer.to_k, layer.norm_k, m, c, c_mask, i)
+            if layer.power is None:
+                q = slow_pooled(layer, layer.to_q, layer.norm_q, m, x, mask, i)[0][:, i[m]]
+                q = q * layer.logit_scale[m].exp() if layer.temperature else q
+                keys, keep = slow_pooled(layer, layer.to_k, layer.norm_k, m, c, c_mask, i)
+            else:
+                scores, keep = slow_tied(layer, m, x, mask, c, c_mask, i)
+                q, keys = scores.new_ones(layer.heads, 1), scores[..., None]
             if m in layer.causal:
                 keep = keep & (torch.arange(len(keep)) <= i[m])
             keep = keep & torch.tensor([in_window(layer, m, i[m], p) for p in range(len(keep))])
             bias = [torch.tensor([slow_bias(layer, m, h, i[m], p) for p in range(len(keep))], dtype=x.dtype)
                     for h in range(layer.heads)]
-            rows.append([(1 - share) * slow_row(layer, q[h, i[m]], keys[h], keep, bias[h]) + share * keep / keep.sum()
+            rows.append([(1 - share) * slow_row(layer, q[h], keys[h], keep, bias[h]) + share * keep / keep.sum()
                          for h in range(layer.heads)])
         for h, (b, j) in itertools.product(range(layer.heads), enumerate(there)):
             if layer.combine == "product":

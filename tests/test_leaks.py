@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 import torch
-from layers import DIM, HEADS, Axial, Divided, Full, Hot1, Hot2, K, Multi, by_map, stepped
+from layers import DIM, HEADS, Axial, Divided, Full, Hot1, Hot2, K, Multi, Tied, by_map, stepped
 from torch.testing import assert_close
 
 from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures, elu_features, relu_features
@@ -21,13 +21,15 @@ LAYERS = {
     "axial groups": partial(Axial, groups=[(0, 2), 1]), "near axial": partial(Axial, by_mode=NEAR),
     "divided": Divided, "near divided": partial(Divided, by_mode={0: dict(window=1)}),
     "multiscale": partial(Multi, stride=(1, 1, 2), query_stride=(1, 1, 3))}
-every = pytest.mark.parametrize("kernel", KERNELS), pytest.mark.parametrize("name", LAYERS)
+SOFTMAX = {"tied": Tied, "tied sum": partial(Tied, combine="sum", power=1.0), "tied near": partial(Tied, by_mode=NEAR)}
+PAIRS = [(name, kernel) for name in LAYERS for kernel in KERNELS] + [(name, "softmax") for name in SOFTMAX]
+every = pytest.mark.parametrize("name, kernel", PAIRS)
 
 
 def make(name, kernel, causal, dtype):
     "A layer whose norms and tables count."
     torch.manual_seed(0)
-    layer = LAYERS[name](DIM, HEADS, order=3, kernel=KERNELS[kernel], causal=causal).to(dtype).eval()
+    layer = (LAYERS | SOFTMAX)[name](DIM, HEADS, order=3, kernel=KERNELS[kernel], causal=causal).to(dtype).eval()
     with torch.no_grad():
         for key, p in layer.named_parameters():
             if "norm" in key or "table" in key or "scale" in key:
@@ -48,8 +50,7 @@ def later(x, axis, at, factor):
     return torch.cat([past, factor * rest], axis)
 
 
-@every[0]
-@every[1]
+@every
 @pytest.mark.parametrize("causal", [(0,), (0, 2)])
 @torch.no_grad()
 def test_no_later_position_changes_an_earlier_output_by_a_bit(name, kernel, causal):
@@ -68,8 +69,7 @@ def test_no_later_position_changes_an_earlier_output_by_a_bit(name, kernel, caus
                     assert torch.equal(changed.narrow(axis, 0, at), y.narrow(axis, 0, at))
 
 
-@every[0]
-@every[1]
+@every
 @pytest.mark.parametrize("loud", [1, 20, 100])
 @torch.no_grad()
 def test_the_chunks_of_a_stream_are_the_whole(name, kernel, loud):
@@ -81,8 +81,7 @@ def test_the_chunks_of_a_stream_are_the_whole(name, kernel, loud):
             assert_close(stepped(layer, x, mask, 0, cuts)[0], y, rtol=1e-6, atol=1e-6 * loud)
 
 
-@every[0]
-@every[1]
+@every
 @torch.no_grad()
 def test_maps_that_are_formed_are_those_that_are_applied(name, kernel):
     layer = make(name, kernel, (0,), torch.float64)

@@ -339,7 +339,7 @@ MODEL = dict(patch=(2, 2, 1), dim=16, depth=2, heads=2, causal=(0,), sizes=(8, 4
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("attention", ["product", "sum", "hot1", "hot2", "full", "divided", "axial", "spatial", "none",
-                                       "product+divided"])
+                                       "tied", "product+divided"])
 def test_models_step_as_a_whole(attention, masked):
     for stem, positions in [("linear", "rotary"), ("conv", "sincos"), ("local", "learned"), ("conv", "none")]:
         if attention == "none" and positions == "rotary":

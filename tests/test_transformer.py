@@ -46,7 +46,8 @@ def test_options_that_are_not_there_are_refused(name):
     with pytest.raises(TypeError, match="mask_padding"):
         make_attention(name, 16, 2, 2, mask_padding=True)
     known = attention_options(name)
-    assert known is None or "dim" not in known and ("combine" not in known or name in ("hot1", "hot2"))
+    own = name in ("hot1", "hot2", "tied", "tied-mix")
+    assert known is None or "dim" not in known and ("combine" not in known or own)
     if name in ("product", "sum", "hot1", "hot2"):
         assert "qk_norm" in known and "options" not in known
 
