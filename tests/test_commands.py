@@ -381,10 +381,13 @@ def test_absent_data_say_where_to_get_them(capsys, tmp_path, command, data, home
     assert "no" in fails(capsys, command, "--data", "none-such", "--data-dir", str(tmp_path))
 
 
+TRAIN = 'which is not installed: pip install "hot_nbdev[train]"'
+
+
 @pytest.mark.parametrize("command, lost, words, says", [
-    (hot_forecast, "accelerate", ["--data", "absent.csv"], 'accelerate: pip install "hot_nbdev[train]"'),
-    (hot_segment, "accelerate", ["--data", "absent.csv"], 'accelerate: pip install "hot_nbdev[train]"'),
-    (hot_classify, "sklearn", ["--data", "absent.csv"], 'scikit-learn: pip install "hot_nbdev[train]"'),
+    (hot_forecast, "accelerate", ["--data", "absent.csv"], f"accelerate, {TRAIN}"),
+    (hot_segment, "accelerate", ["--data", "absent.csv"], f"accelerate, {TRAIN}"),
+    (hot_classify, "sklearn", ["--data", "absent.csv"], f"scikit-learn, {TRAIN}"),
     (hot_classify, "monai", ["--data", "own.npz", "--model", "resnet"], "pip install monai")])
 def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost, words, says):
     find = importlib.util.find_spec

@@ -27,8 +27,3 @@ METHODS = {"peft_method": 180, "hub": 70}       # what another library is taught
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.stem)
 def test_the_example_is_small(program):
     assert len(program.read_text().splitlines()) <= METHODS.get(program.stem, 40)
-
-
-def test_the_programs_are_there():
-    assert {p.stem for p in PROGRAMS} >= {"video_transformer", "train_with_masks", "ndlinear_for_linear", "adapters",
-                                          "own_model", "two_processes", "stream_video", "large_volume", *METHODS}

@@ -1,7 +1,6 @@
 """Importing the library loads torch and changes nothing for its user."""
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -109,17 +108,3 @@ def test_the_list_of_names_can_be_read_and_is_complete():
     assert not {"import_module", "_HOMES"} & set(dir(hot_nbdev))
     with pytest.raises(AttributeError, match="module 'hot_nbdev' has no attribute 'KronekerAttention'"):
         _ = hot_nbdev.KronekerAttention
-
-
-def test_the_version_is_that_of_the_settings():
-    import hot_nbdev
-    settings = (ROOT / "settings.ini").read_text(encoding="utf-8")
-    assert hot_nbdev.__version__ == re.search(r"^version = (\S+)$", settings, re.M)[1]
-    assert hot_nbdev.__doc__.startswith("What ")            # the version stands behind the docstring
-
-
-def test_py_typed_is_shipped(tmp_path):
-    command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert (tmp_path / "hot_nbdev" / "py.typed").is_file()
-    assert (tmp_path / "hot_nbdev" / "models.py").is_file()

@@ -67,15 +67,6 @@ def test_no_product_of_the_forward_pass_gets_a_transposed_map(sizes, grad):
         assert not is_transposed((shape, stride)) and prod(shape) <= max(values // 4, 2 * HEADS * max(sizes) ** 2)
 
 
-@pytest.mark.parametrize("sizes", [s for _, s, _ in SHAPES], ids=IDS)
-def test_large_copies_of_a_pass(sizes):
-    "Without a gradient the values are copied once for all modes, and once more when the heads are merged."
-    forward, _, values = seen(sizes, False)
-    assert sum(n >= values for n in forward.copies) == 2
-    forward, backward, values = seen(sizes, True)
-    assert sum(n >= values for n in forward.copies) <= 3 and sum(n >= values for n in backward.copies) <= 3
-
-
 @pytest.mark.parametrize("batch, sizes, dim", SHAPES, ids=IDS)
 def test_a_forward_pass_holds_no_more_than_two_projections(batch, sizes, dim):
     layer, x = KroneckerAttention(dim, HEADS, len(sizes)).to("meta"), torch.empty(batch, *sizes, dim, device="meta")
@@ -110,14 +101,6 @@ def test_values_with_zero_strides_and_half_precision():
         assert_close(product(maps, units), kron_apply(maps, units))
         half = product(maps, units.to(torch.bfloat16))
     assert half.dtype == torch.bfloat16
-
-
-def test_the_counter_sees_a_transposed_map():
-    S, v = torch.rand(2, 3, 3).mT, torch.rand(2, 3, 8)
-    with Seen() as found:
-        S @ v
-        v.clone()
-    assert is_transposed(found.products[0][0]) and not is_transposed(found.products[0][1]) and found.copies == [48]
 
 
 def multiply_adds(f, *args):

@@ -50,14 +50,6 @@ def test_the_grid_is_modes_times_blocks_by_heads_in_one_scale(batch):
     torch.testing.assert_close(torch.tensor(images[0].get_array().data), first)
 
 
-def test_figures_and_axes_of_the_caller_are_drawn_on():
-    fig, ax = plt.subplots()
-    assert plot_joint([torch.eye(2), torch.eye(3)], "sum", ax=ax) is ax
-    assert plot_curves([{"step": 0, "mode": 0, "stable_rank": "1.5"}], ax=ax) is ax
-    part = plt.figure().subfigures(1, 2)[0]
-    assert plot_maps(maps(2), fig=part) is part
-
-
 @pytest.mark.parametrize("call, message", [
     (lambda: plot_maps(torch.rand(2, 3, 3)), "must be a list of blocks"),
     (lambda: plot_maps(maps(2), ["time"]), "1 names ('time',) for 2 modes"),

@@ -50,18 +50,6 @@ def scene():
     return np.random.default_rng(0).normal(size=(6, 9, 3)).astype("float32")
 
 
-def test_it_says_what_it_did(series, capsys):
-    hot_predict(["run", "in.csv"])
-    said = capsys.readouterr().out
-    assert said.splitlines()[:3] == [
-        "wrote in-forecast.csv",
-        "wrote in-forecast.png",
-        "4 steps ahead, 2024-01-03 12:00:00 to 2024-01-03 15:00:00",
-    ]
-    with open("in-forecast.csv") as f:
-        assert len(f.readlines()) == 5
-
-
 def test_a_prediction_never_replaces_its_input(series, capsys, tmp_path):
     before = (tmp_path / "in.csv").read_bytes()
     (tmp_path / "link.csv").symlink_to("in.csv")
@@ -143,11 +131,6 @@ def test_what_is_mended_or_unusual_is_told(series, capsys):
     assert "60 s apart, but 3600 s in training" in said and "more than 20 deviations" in said
 
 
-def test_other_columns_are_named(series, capsys):
-    write_lines("three.csv", dates(60), np.c_[waves(60), waves(60)[:, 0]])
-    assert "'c'" in fails(capsys, hot_predict, "run", "three.csv")
-
-
 def test_missing_values_are_hidden_where_the_model_was_trained_so(series):
     Inputs(task="forecast", data="waves", names=("a", "b"), shift=(0.0,) * 2, scale=(1.0,) * 2, masked=True).save(
         "run/input.json"
@@ -225,13 +208,6 @@ def test_the_picture_is_a_choice(scene, capsys, tmp_path):
     assert "--overwrite" in fails(capsys, hot_predict, "run", "in.npy")
     hot_predict(["run", "in.npy", "--to", "labels.dat"])  # no ending is added
     assert np.load("labels.dat").shape == (6, 9) and (tmp_path / "labels.png").exists()
-
-
-def test_what_takes_long_shows_a_bar_in_a_terminal(scene, capsys, monkeypatch):
-    np.save("in.npy", scene)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    hot_predict(["run", "in.npy", "--no-picture"])
-    assert "window" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -71,15 +71,6 @@ def test_padding_is_what_a_loop_over_entries_gives(case, dtype):
         assert mask_sizes(mask) == sizes and all(map(torch.equal, unpad_tensors(x, mask), tensors))
 
 
-def test_pieces_are_views_and_gradients_go_through():
-    parts = [tensor(2, 3, 2).requires_grad_(), tensor(4, 1, 2).requires_grad_()]
-    x, mask = pad_tensors(parts, 2, 3)
-    assert all(t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in unpad_tensors(x, mask))
-    weight = tensor(*x.shape, seed=4)
-    found = torch.autograd.grad((x * weight).sum(), parts)
-    assert all(map(torch.equal, found, unpad_tensors(weight, mask)))
-
-
 def nested_tensor(parts, layout=torch.strided):
     "Of the plain layout PyTorch says that it is a prototype; users have such tensors all the same."
     with warnings.catch_warnings():
@@ -255,14 +246,6 @@ def test_the_first_cut_saves_most(sizes, least):
             best = min(best, sum(map(cost, both)))
     found = [rows.tolist() for rows in size_buckets(sizes, 2, least)]
     assert sum(map(cost, found)) == best and sorted(i for rows in found for i in rows) == list(n)
-
-
-def test_buckets_save_padding():
-    "Heights and widths even and independent, 8 to 64; batches of 32, multiples of 4."
-    sizes = torch.randint(8, 65, (1000, 2), generator=torch.Generator().manual_seed(0))
-    chance = padding_share(sizes, torch.randperm(1000, generator=torch.Generator().manual_seed(1)).split(32), 4)
-    assert chance > 0.6
-    assert padding_share(sizes, BucketSampler(sizes, 32, multiple_of=4), 4) < 0.6 * chance
 
 
 class Listed(Dataset):

@@ -78,12 +78,6 @@ def test_pyproject_is_what_settings_say_and_leaves_the_package_to_setup():
         assert str(value) == SETTINGS[key], key
 
 
-def test_pyproject_has_what_differs_from_nbdevs_own_choice():
-    asked = {"lib_name": "x", "min_python": "3.11", "nbs_path": "chapters", "recursive": "False", "branch": "main",
-             "title": "T"}
-    assert pyproject.pyproject(asked).endswith('[tool.nbdev]\nnbs_path = "chapters"\nrecursive = false\ntitle = "T"\n')
-
-
 @pytest.mark.parametrize("name", [".github/SECURITY.md", ".github/CONTRIBUTING.md", "CHANGELOG.md", "README.md"])
 def test_links_of_the_texts_lead_somewhere(name):
     text = re.sub(r"`[^`\n]*`", "", (ROOT / name).read_text(encoding="utf-8"))

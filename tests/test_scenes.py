@@ -35,14 +35,6 @@ def test_windows_of_parts_share_no_pixel(H, W, block, gap):
         assert not len(apart) or apart.min() == gap + 1
 
 
-def test_a_split_without_labels_or_with_too_few_blocks():
-    assert set(split_blocks(torch.full((8, 8), -1), 2).unique().tolist()) == {0, 1, 2}
-    for options in [dict(block=4), dict(block=9), dict(block=2, fractions=(0.5, 0.5)),
-                    dict(block=2, fractions=(0.9, 0.2, 0.2))]:
-        with pytest.raises(ValueError, match="split_blocks"):
-            split_blocks(torch.zeros(8, 4, dtype=torch.int64), **options)
-
-
 def test_scene_files(tmp_path):
     rng = np.random.RandomState(0)
     np.save(tmp_path / "s.npy", rng.rand(24, 24, 3))
@@ -170,15 +162,6 @@ def test_a_code_that_is_allowed_is_not_labeled(tmp_path):
         number_classes(np.arange(1026))
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e31])
-@pytest.mark.parametrize("dates", [0, 2])
-def test_values_of_a_scene_that_are_none(tmp_path, wrong, dates):
-    scene = np.ones((dates, 24, 24, 3)) if dates else np.ones((24, 24, 3))
-    scene[..., 3, 4, 1] = wrong
-    with pytest.raises(ValueError, match="s.npy holds . values that are not finite or beyond 1e.30.*3, 4, 1"):
-        scene_data(**stored(tmp_path, scene=scene))
-
-
 def test_scenes_of_other_kinds(tmp_path):
     for scene in (np.ones((24, 24, 3), complex), np.ones((24, 24, 3), bool)):
         with pytest.raises(ValueError, match="real numbers"):
@@ -265,29 +248,11 @@ def test_the_picture_of_a_run_has_the_accuracy_of_its_test(run, tmp_path):
     assert accuracy == pytest.approx(evaluate(model, parts.test, Segmentation(16))["accuracy"], abs=2e-3)
 
 
-def test_one_picture_for_each_scene_and_attention(run, tmp_path):
-    maps = load("scene_maps")
-    with pytest.raises(ValueError, match="two runs would be named indian_pines-product"):
-        maps.main([str(run[0]), str(run[0]), "--out", str(tmp_path / "maps.npz")])
-    with pytest.raises(ValueError, match="has no input.json"):
-        maps.main([str(tmp_path)])
-    assert not (tmp_path / "maps.npz").exists()
-
-
 def test_a_scene_with_dates_is_segmented_once():
     torch.manual_seed(0)
     config = SegmenterConfig(in_channels=3, classes=4, dim=8, depth=1, heads=2, patch=(1, 2, 2))
     found = load("scene_maps").segment(HOTSegmenter(config).eval(), torch.randn(2, 10, 13, 3), 8)
     assert found.shape == (10, 13)
-
-
-def test_every_window_counts_where_it_alone_is_whole():
-    maps = load("scene_maps")
-    seen = np.zeros(145, dtype=int)
-    for i in maps.starts(145, 16):
-        seen[i:i + 16] = i
-    assert (seen[:144] == np.arange(144) // 16 * 16).all() and seen[144] == 129
-    assert maps.starts(16, 16) == [0, 0]
 
 
 def test_simple_models_have_their_rows(tmp_path):

@@ -16,10 +16,8 @@ from hot_nbdev.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E40
 from hot_nbdev.models import make_model  # noqa: E402
 from hot_nbdev.results import read_rows, write_csv  # noqa: E402
 from hot_nbdev.tables import (  # noqa: E402
-    RunTable,
     is_done,
     made_by,
-    merged,
     planned,
     read_tables,
     results_of,
@@ -76,14 +74,6 @@ def test_a_table_can_be_cut_down():
     assert len(planned("hot2-table1", table, seeds=(0, 1, 2))) == 3 * table.size == 240
     with pytest.raises(ValueError, match="marks-exchange has no horizon 192; it has 96, 336"):
         planned("marks-exchange", TABLES["marks-exchange"], changes={"horizon": 192})
-
-
-def test_a_row_keeps_what_makes_it_that_row():
-    ((_, s),) = planned(
-        "ablations", TABLES["ablations"], ["pool sum"], changes={"attention_options": {"qk_norm": True}}
-    )
-    assert s["attention_options"] == {"pool": "sum", "qk_norm": True}
-    assert merged({"a": {"b": 1}}, {"a": 2}) == {"a": 2}
 
 
 SHOWN = ("forecasting", "ablations")
@@ -184,13 +174,6 @@ def test_a_script_is_there_and_knows_its_table_and_options(file):
         assert path.parts[-2] in ("tests", "tools") or adds == ("append_row(" in text or "--run" in words)
 
 
-def test_papers_have_five_seeds_and_a_table_its_own():
-    assert {table.seeds for name, table in TABLES.items() if name.startswith("hot")} == {(0, 1, 2, 3, 4)}
-    assert TABLES["motion-growth-128"].seeds == (0, 1)
-    with pytest.raises(ValueError, match="seeds is .*; give at least one"):
-        RunTable(data={"A": "a"}, rows={"r": {}}, seeds=())
-
-
 def line_of(job, sizes=(96, 8), **more):
     return dict(
         data="exchange_rate",
@@ -265,10 +248,6 @@ def test_all_horizons_have_to_be_there():
     lines = [{**line_of(job), **told, "horizon": str(h)} for h in (96, 192)]
     assert is_done(job, lines) and not is_done(job, lines[:1])
     assert not is_done(job.replace(horizon=96, score=()), lines)
-
-
-def test_a_table_says_its_size():
-    assert RunTable(data={"A": "a"}, rows={"r": {}}, each=({"horizon": 1}, {"horizon": 2})).size == 2
 
 
 def test_the_modes_of_the_first_paper_have_equal_models_and_an_identity_where_none_is_attended():

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 import verdicts
 from assertions import asserted
-from chapters import CHAPTERS, NBS, ROOT, runs
+from chapters import CHAPTERS, NBS, runs
 from verdicts import LEDGER, cells_of, lost, mended, read, write
 
 from hot_nbdev.results import read_rows
@@ -103,15 +103,6 @@ def test_the_ledger_is_written_as_it_was_read(tmp_path):
     assert read_rows(LEDGER) == ROWS == verdicts.read()
 
 
-def test_both_renderers_know_the_cells_that_decide():
-    links = {tuple(link.split("#")) for row in ROWS for link in row["decided"].split()}
-    assert crossref.decisive_cells(LEDGER) == links
-    book = crossref.Book(NBS, ROOT)
-    notebook, cell = sorted(links)[0]
-    assert book.anchor(notebook, {"id": cell}) == f"cell-{cell}"
-    assert book.anchor("index.ipynb", {"id": cell}) == ""
-
-
 def test_the_page_shows_the_ledger_as_it_is():
     page = nbformat.read(NBS / "verdicts.ipynb", as_version=4)
     shown = next(o.data["text/markdown"] for c in page.cells if c.id == "vd-table" for o in c.outputs)
@@ -146,10 +137,3 @@ def test_no_code_stands_in_a_chapter(path):
         elif cell.cell_type == "code":
             comments = " ".join(re.findall(r"#(?!\|)(.*)", cell.source))
             assert not re.search(r"\b(?:HOT[12]|ND)-[A-Z\d]|\bfinding F\d", comments), f"{path.name}, cell {cell.id}"
-
-
-def test_codes_are_told_from_words():
-    for text in ["see HOT1-Eq4.", "false (F12)", "by R7", "HOT2-4.4.2a", "Cx9c", "finding F1"]:
-        assert CODES.search(plain(text)), text
-    for text in ["mean F1 and IoU", "$F_2$ and $R2$", "`F5`", "[a](b.html#R7)", "HOT v2", "ND tensors", "@prp-F12"]:
-        assert not CODES.search(plain(text)), text

@@ -71,13 +71,6 @@ def test_cut_and_flipped_volume_files(tmp_path):
             load_volumes("vessel", folder=tmp_path, verify=False)
 
 
-def test_volumes_without_medmnist(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "medmnist", None)
-    monkeypatch.setitem(sys.modules, "medmnist.info", None)
-    with pytest.raises(ImportError, match=r"hot_nbdev\[medmnist\]"):
-        load_volumes("vessel", folder=tmp_path)
-
-
 def own(path, dtype=np.uint8, shape=(6, 7, 8), **changed):
     rng, arrays = np.random.RandomState(0), {}
     for split, n in (("train", 5), ("val", 2), ("test", 3)):
