@@ -82,14 +82,9 @@ def test_download_unpacks(home, tmp_path):
     assert files(tmp_path) == ["x.txt", "x.txt.gz"]
 
 
-@pytest.mark.parametrize(
-    "path, error, text",
-    [
-        ("short", OSError, "IncompleteRead.*nothing was kept"),
-        ("none", OSError, "404"),
-        ("whole", ValueError, "should have the checksum"),
-    ],
-)
+@pytest.mark.parametrize("path, error, text", [
+    ("short", OSError, "IncompleteRead.*nothing was kept"), ("none", OSError, "404"),
+    ("whole", ValueError, "should have the checksum")])
 def test_failed_download_leaves_nothing(home, tmp_path, path, error, text):
     with pytest.raises(error, match=text):
         fetch(f"{home}/{path}", tmp_path / "x.bin", "0" * 32)
@@ -213,16 +208,10 @@ def test_arrays_that_cannot_be_read_give_one_line(tmp_path):
     (tmp_path / "empty.npy").write_bytes(b"")
     np.testing.assert_array_equal(load_array(tmp_path / "one.npz"), np.arange(3))
     for file, key, text in [
-        ("two.npz", None, "a, b; choose one by key="),
-        ("two.npz", "c", "'c'.*holds a, b"),
-        ("pickled.npz", None, "[Pp]ickle"),
-        ("pickled.npy", None, "[Pp]ickle"),
-        ("cut.npz", None, "cannot be read"),
-        ("cut.npz", "a", "cannot be read"),
-        ("text.npz", "a", "cannot be read"),
-        ("empty.npy", None, "cannot be read"),
-        ("no.npz", None, "cannot be read.*No such file"),
-        ("x.csv", None, "npy or .npz"),
+        ("two.npz", None, "a, b; choose one by key="), ("two.npz", "c", "'c'.*holds a, b"),
+        ("pickled.npz", None, "[Pp]ickle"), ("pickled.npy", None, "[Pp]ickle"), ("cut.npz", None, "cannot be read"),
+        ("cut.npz", "a", "cannot be read"), ("text.npz", "a", "cannot be read"), ("empty.npy", None, "cannot be read"),
+        ("no.npz", None, "cannot be read.*No such file"), ("x.csv", None, "npy or .npz"),
     ]:
         with pytest.raises(ValueError, match=text) as e:
             load_array(tmp_path / file, key)

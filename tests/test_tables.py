@@ -37,21 +37,14 @@ def test_every_run_of_every_table_has_settings_and_a_model(name):
         config_for(job, sizes[job.kind], 1, 2)
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ('{"t": {"rows": {"a": {}}}}', "table 't': RunTable: data is {}"),
-        ('{"t": {"rows": {"a": 1}, "data": {"D": "d"}}}', "rows is {'a': 1}; give at least one, each of type dict"),
-        ('{"t": {"row": {}}}', "there is no setting 'row'; did you mean 'rows'"),
-        (
-            '{"t": {"rows": {"a": {}}, "data": {"D": "d"}, "command": "train"}}',
-            "command is 'train'; give one of forecast",
-        ),
-        ('{"t": [1]}', "a table is made of names and values"),
-        ("[" * 5000, "is no file of settings"),
-        ("{", "is no file of settings"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    ('{"t": {"rows": {"a": {}}}}', "table 't': RunTable: data is {}"),
+    ('{"t": {"rows": {"a": 1}, "data": {"D": "d"}}}', "rows is {'a': 1}; give at least one, each of type dict"),
+    ('{"t": {"row": {}}}', "there is no setting 'row'; did you mean 'rows'"),
+    ('{"t": {"rows": {"a": {}}, "data": {"D": "d"}, "command": "train"}}', "is 'train'; give one of forecast"),
+    ('{"t": [1]}', "a table is made of names and values"),
+    ("[" * 5000, "is no file of settings"), ("{", "is no file of settings"),
+])
 def test_a_wrong_table_is_named(tmp_path, text, message):
     (tmp_path / "own.json").write_text(text)
     with pytest.raises(ValueError, match=r"own\.json") as said:
@@ -63,14 +56,8 @@ def test_a_table_can_be_cut_down():
     table = TABLES["hot2-table1"]
     ((_, s),) = planned("hot2-table1", table, ["HOT (sum)"], ["Weather"], [1], {"horizon": 96, "epochs": 3})
     job = ForecastJob.from_dict(s)
-    assert (job.data, job.horizon, job.epochs, job.combine, job.seed, job.readout) == (
-        "weather",
-        96,
-        3,
-        "sum",
-        1,
-        "mean",
-    )
+    found = (job.data, job.horizon, job.epochs, job.combine, job.seed, job.readout)
+    assert found == ("weather", 96, 3, "sum", 1, "mean")
     assert len(planned("hot2-table1", table, seeds=(0, 1, 2))) == 3 * table.size == 240
     with pytest.raises(ValueError, match="marks-exchange has no horizon 192; it has 96, 336"):
         planned("marks-exchange", TABLES["marks-exchange"], changes={"horizon": 192})
@@ -175,17 +162,9 @@ def test_a_script_is_there_and_knows_its_table_and_options(file):
 
 
 def line_of(job, sizes=(96, 8), **more):
-    return dict(
-        data="exchange_rate",
-        md5="",
-        attention=job.label,
-        seed=str(job.seed),
-        horizon=str(job.horizon),
-        settings="{}",
-        training=json.dumps(job.training().to_dict()),
-        model=json.dumps(config_for(job, sizes).to_dict()),
-        **more,
-    )
+    training, model = (json.dumps(part.to_dict()) for part in (job.training(), config_for(job, sizes)))
+    return dict(data="exchange_rate", md5="", attention=job.label, seed=str(job.seed), horizon=str(job.horizon),
+                settings="{}", training=training, model=model, **more)
 
 
 def test_a_changed_default_never_counts_as_done():
@@ -200,23 +179,10 @@ def test_a_changed_default_never_counts_as_done():
     assert (old.lookback, old.horizon, old.mend, old.masked, old.sort, old.draws) == (96, 96, False, False, False, None)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"dropout": 0.2},
-        {"heads": 4},
-        {"positions": "none"},
-        {"kernel": "elu"},
-        {"rate": 1e-3},
-        {"mend": True},
-        {"masked": True},
-        {"sort": True},
-        {"seed": 1},
-        {"readout": "mean"},
-        {"attention_options": {"qk_norm": True}},
-        {"data": "weather"},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {"dropout": 0.2}, {"heads": 4}, {"positions": "none"}, {"kernel": "elu"}, {"rate": 1e-3}, {"mend": True},
+    {"masked": True}, {"sort": True}, {"seed": 1}, {"readout": "mean"}, {"attention_options": {"qk_norm": True}},
+    {"data": "weather"}])
 def test_a_row_of_other_settings_does_not_count(change):
     job = ForecastJob(data="exchange_rate")
     assert made_by(job, line_of(job)) and not made_by(job.replace(**change), line_of(job))
