@@ -21,19 +21,17 @@ import time
 import traceback
 import warnings
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
+import forks  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from hot_nbdev.results import append_row, read_rows, write_csv  # noqa: E402
-
-FORK = get_context("fork")      # torch is imported once, not by each of hundreds of processes
 
 
 class Found(NamedTuple):
@@ -49,9 +47,7 @@ def quiet(work, *args):
 
 
 def start(work, *args):
-    process = FORK.Process(target=quiet, args=(work, *args))
-    process.start()
-    return process
+    return forks.start(quiet, work, *args)
 
 
 # Kills

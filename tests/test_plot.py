@@ -1,6 +1,4 @@
 """Pictures of maps: what is drawn, on which axes, and that nothing else of matplotlib changes."""
-import subprocess
-import sys
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -23,11 +21,6 @@ def closed():
 def maps(*shape, sizes=(3, 4), blocks=2):
     torch.manual_seed(0)
     return [[torch.randn(*shape, n, n).softmax(-1) for n in sizes] for _ in range(blocks)]
-
-
-def test_importing_the_module_does_not_import_matplotlib():
-    code = "import sys, hot_nbdev.book.plot; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_settings_of_matplotlib_stay_as_they_are():

@@ -3,13 +3,13 @@ import csv
 import json
 import math
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from forks import start
 from torch import nn
 
 import hot_nbdev
@@ -84,18 +84,20 @@ def test_write_csv_leaves_the_old_file_when_it_fails(tmp_path):
     assert path.read_text() == "a\n1\n" and [p.name for p in tmp_path.iterdir()] == ["t.csv"]
 
 
+def append(path, who):
+    for i in range(20):
+        append_row(path, {"who": who, "i": i})
+
+
 def test_rows_of_many_writers_are_all_kept(tmp_path):
     "Also where one of them knows the file by a link."
-    code = "import sys; from hot_nbdev.results import append_row\n" \
-           "for i in range(20): append_row(sys.argv[1], {'who': sys.argv[2], 'i': i})"
     path, link = tmp_path / "t.csv", tmp_path / "link.csv"
     link.symlink_to(path)
-    runs = [subprocess.Popen([sys.executable, "-c", code, str(p), str(k)])
-            for k, p in enumerate((path, link))]
-    assert [p.wait() for p in runs] == [0, 0]
-    with open(path) as f:
-        found = sorted((r["who"], int(r["i"])) for r in csv.DictReader(f))
-    assert found == [(str(k), i) for k in range(2) for i in range(20)]
+    writers = [start(append, p, who) for who, p in enumerate((path, link))]
+    for writer in writers:
+        writer.join()
+    found = sorted((int(r["who"]), int(r["i"])) for r in read_rows(path))
+    assert found == [(who, i) for who in range(2) for i in range(20)]
 
 
 def git(folder, *words):

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch import nn
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
+from forks import FORK, start  # noqa: E402
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
@@ -197,15 +199,17 @@ def test_the_bar_is_there_before_the_optimizer_and_goes_on_where_the_run_does(tm
     assert " 9/9 " in again and " 3/9 " in again
 
 
-def test_a_terminal_that_does_not_know_its_width_has_a_bar(tmp_path):
+def test_a_terminal_that_does_not_know_its_width_has_a_bar(monkeypatch):
     "As one that a script or a container opens: 0 columns, in which a bar would be nothing."
     pty = pytest.importorskip("pty", reason="needs terminals as Unix has them")
+    monkeypatch.delenv("COLUMNS", raising=False)
     ours, its = pty.openpty()
-    words = "from hot_nbdev.train.runs import progress_bar; bar = progress_bar(total=7); bar.update(3); bar.close()"
-    subprocess.run([sys.executable, "-c", words], cwd=tmp_path, stderr=its, check=True,
-                   env={k: v for k, v in os.environ.items() if k != "COLUMNS"})
-    os.close(its)
-    said = os.read(ours, 10_000).decode()
+    with os.fdopen(its, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        bar = runs.progress_bar(total=7)
+        bar.update(3)
+        bar.close()
+        said = os.read(ours, 10_000).decode()
     os.close(ours)
     assert "| 3/7 [" in said
 
@@ -487,17 +491,23 @@ def test_a_damaged_fingerprint_is_another_run(tmp_path):
             small(ONE, folder=tmp_path)
 
 
+def hold(folder, told, go):
+    with run_lock(folder):
+        told.set()
+        go.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
     with run_lock(tmp_path), pytest.raises(ValueError, match="another process trains in .*; wait"):
         small(ONE, folder=tmp_path)
-    code = "import sys, os, signal; from hot_nbdev.train.runs import run_lock\n" \
-           "with run_lock(sys.argv[1]):\n" \
-           "    print(1, flush=True); sys.stdin.read(1); os.kill(os.getpid(), signal.SIGKILL)"
-    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=-1, stdout=-1, text=True)
-    assert other.stdout.readline() == "1\n"
+    told, go = FORK.Event(), FORK.Event()
+    other = start(hold, tmp_path, told, go)
+    assert told.wait(60)
     with pytest.raises(ValueError, match="another process trains in"):
         small(ONE, folder=tmp_path)
-    other.communicate("x")                                  # killed: the system takes its lock back
+    go.set()
+    other.join()                                            # killed: the system takes its lock back
     assert small(ONE, folder=tmp_path).epochs == 1
 
 
