@@ -111,7 +111,8 @@ def test_tables_name_the_rates_that_the_study_found():
             job = job_class(table.command).from_dict(run.settings)
             path = ROOT / job.results / f"{job.kind}.csv"
             rows.setdefault(path, read_rows(path))
-            assert is_done(job, rows[path]), f"{name}: {run.title}"
+            mine = [row for row in rows[path] if row["data"].startswith(Path(job.data).stem)]
+            assert is_done(job, mine), f"{name}: {run.title}"
     assert rows
 
 
