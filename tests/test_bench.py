@@ -369,18 +369,9 @@ def test_growth_has_a_row_for_each_case_and_goes_on_where_it_stopped(growth, tmp
 def test_growth_leaves_out_what_takes_too_long_or_too_much(growth, tmp_path):
     "The row says so, all larger grids of that layer as well; the others go on."
     cpu = torch.device("cpu")
-    before = {"median": 1.0, "work": 100, "n": 10, "bytes": 2 ** 30}
-    assert growth.expected(None, 10, 100) == (0.0, 0.0) and growth.expected(before, 20, 400) == (4.0, 2 ** 31)
-    case = ("cube", (4, 4, 4), "product", "forward")
-    for cap, memory in [(0.5, 99), (1e9, 1e-9)]:
-        row, after = growth.measure(case, cap, memory, cpu, before)
-        assert row["note"].startswith(growth.LEFT_OUT) and after["stop"]
-    for stopped in ({"stop": True, **before}, {"stop": True}):
-        assert growth.measure(case, 1e9, 1e9, cpu, stopped)[0]["note"].startswith(growth.LEFT_OUT)
     chosen = [c for c in growth.cases() if c[0] == "cube" and c[2:] == ("product", "forward")]
     assert growth.run(tmp_path / "rows.csv", chosen, 60.0, 1e-9, cpu) == 3
-    notes = [bool(r["note"]) for r in read_rows(tmp_path / "rows.csv")]
-    assert notes == [False, True, True]
+    assert [r["note"][:8] for r in read_rows(tmp_path / "rows.csv")] == ["", *2 * [growth.LEFT_OUT[:8]]]
     assert growth.run(tmp_path / "rows.csv", chosen, 60.0, 99.0, cpu) == 0
 
 

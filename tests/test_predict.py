@@ -220,11 +220,3 @@ def test_an_older_description_is_read(series, tmp_path):
     assert read_inputs("run").version == 1 and predict("run", "in.csv", "out.csv")[0] == "wrote out.csv"
     (tmp_path / "run" / "input.json").write_text(json.dumps({**old, "version": 2, "step": 60}))
     assert "the rows are 3600 s apart, but 60 s in training" in predict("run", "in.csv", "out.csv", overwrite=True)[-1]
-
-
-@pytest.mark.parametrize("cut", [0, 10, 200, -30])
-def test_a_cut_archive_is_one_line(volumes, capsys, tmp_path, cut):
-    np.savez("in.npz", images=volumes)
-    (tmp_path / "cut.npz").write_bytes((tmp_path / "in.npz").read_bytes()[:cut])
-    assert "cut.npz" in fails(capsys, hot_predict, "run", "cut.npz")
-    assert "cut.npz" in fails(capsys, hot_predict, "run", "cut.npz", "--key", "images")

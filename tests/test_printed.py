@@ -1,5 +1,4 @@
 """The book as one file: a small one, printed and packed, and what is refused."""
-import io
 import re
 import shutil
 import zipfile
@@ -89,30 +88,6 @@ def test_nothing_printed_has_a_bar_to_scroll_it_by(site):
         printed.open_book(driver, address, book.site, printed.piece(book, body, "", 0, []))
         assert driver.execute_script("return document.querySelectorAll('.output.text_html td').length")
         assert driver.execute_script(scrolls) == []
-
-
-@needs_browser
-@pytest.mark.parametrize("count, parts", [(10, 1), (40, 2)])
-def test_long_code_goes_on_over_the_page_and_short_code_stays_together(site, count, parts):
-    "Moved whole, long blocks leave pages half empty. In a fold as well as outside."
-    pypdf = pytest.importorskip("pypdf", reason="not printed: pypdf is not here")
-    book = printed.Printed(site / "_site", site)
-    [body] = [body for title, body in printed.chapters(book) if title.startswith("2 ")]
-    fold = re.search(r"<details.*?</details>", body, re.DOTALL)[0]
-    fold, filled = re.subn(r"(<pre>).*?(</pre>)", lambda m: m[1] + "\n".join(
-        f"line {n}" for n in range(count)) + m[2], fold, flags=re.DOTALL)
-    above = f'<div style="height: {600 if count > 12 else 650}px"></div>'       # of the 775 of a page
-    plain = re.search(r'<div class="cell_input".*(?=</details>)', fold, re.DOTALL)[0]
-    with printed.browser(book.site) as (driver, address):
-        for block in (fold, plain):
-            block = f'{above}<div class="cell docutils container">{block}</div>'
-            text = printed.piece(book, f'<div class="bd-article chapter">{block}</div>', "", 0, [])
-            reader = pypdf.PdfReader(io.BytesIO(printed.print_piece(driver, address, book, text)[0]))
-            lines = [len(re.findall(r"line \d+", page.extract_text())) for page in reader.pages]
-            assert filled == 1 and sum(lines) == count, lines
-            held = [n for n in lines if n]
-            assert len(held) == parts and min(held) >= 6, lines
-            assert (lines[0] > 0) == (parts == 2), lines
 
 
 @needs_browser

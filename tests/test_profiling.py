@@ -1,11 +1,9 @@
 """Profiling: tables, rows, options, errors and interruption on tiny shapes; no time is asserted."""
-import importlib
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from scripts import load
 from torch.testing import assert_close
 
 from hot_nbdev import kronecker_attention
@@ -13,10 +11,8 @@ from hot_nbdev.cost import count
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean
 from hot_nbdev.results import read_rows
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
-profiling = importlib.import_module("profiling")
-sys.path.pop(0)
-passes, profile, rivals = profiling.passes, profiling.profile, profiling.rivals
+profiling = load("profiling")
+profile, rivals = profiling.profile, profiling.rivals
 
 SMALL = "--sizes 3 2 --dim 8 --heads 2 --repeats 1 --device cpu".split()
 QUICK = dict(repeats=2, least=0.0)

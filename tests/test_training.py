@@ -591,12 +591,12 @@ def loaders(generator=None):
     return (DataLoader(Lines(13), 4, shuffle=True, generator=generator), DataLoader(Lines(8, 1), 3))
 
 
-def whole_and_parts(tmp_path, start, stop):
+def whole_and_parts(tmp_path, start, stop, begin=None):
     "Weights, and sums of the batches seen, of a run and of one that is killed after some batches and begun again."
     for folder, stops in (("whole", [None]), ("parts", [stop, None])):
         for last in stops:
             torch.manual_seed(0)
-            model, seen = Masked(), []
+            model, seen = (begin or Masked)(), []
 
             def look(x, mask, y, last=last, seen=seen):
                 if len(seen) == last:
