@@ -494,14 +494,6 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
 
 
-def test_the_tables_are_listed(capsys):
-    hot_reproduce([])
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split()[:2] == ["table", "command"]
-    assert any(line.startswith("hot2-table2") and "volumes" in line for line in lines)
-    assert any(line.split() == ["peft.csv", "python", "-m", "studies.peft.peft_task"] for line in lines)
-
-
 @pytest.mark.parametrize("file, says", [
     ("defaults/rows/segment.csv", "defaults-dates"),
     ("kin.csv", "python -m studies.kin.kin in the source repository; the package does not carry the script. It"),

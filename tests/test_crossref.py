@@ -80,11 +80,6 @@ def test_statement_and_proof_for_quarto(book):
                         ":::::::", "::::::::")
 
 
-def test_head_of_a_statement_that_begins_with_a_list_stands_alone(book):
-    text = quarto(book, "::: {#exr-one}\n\n1. First.\n2. Second.\n:::")
-    assert "**Exercise 2.1.**\n\n1. First.\n2. Second." in text
-
-
 def test_callouts_stay_and_nest(book):
     text = quarto(book, '::: {.callout-note collapse="true"}\n## Why $x$\nA.\n\n'
                         "::: {#rem-inner}\nB.\n:::\n:::")
@@ -295,19 +290,6 @@ def test_a_mistake_stops_quarto(processed):
     done = run(processed)
     assert done.returncode == 1
     assert "index.ipynb, cell 2, line 1: unknown label @thm-gone" in done.stderr
-
-
-def test_quarto_gets_lists_of_lines_and_front_matter_first(processed):
-    assert run(processed).returncode == 0
-    for path in processed.glob("*.ipynb"):
-        cells = json.loads(path.read_text())["cells"]
-        assert cells[0]["cell_type"] == "raw" and cells[0]["source"][0] == "---\n"
-        for cell in cells:
-            assert isinstance(cell["source"], list)
-            assert all(line.endswith("\n") for line in cell["source"][:-1])
-            assert all("\n" not in line[:-1] for line in cell["source"])
-            assert all(isinstance(o["data"]["text/plain"], list) for o in cell.get("outputs", [])
-                       if "text/plain" in o.get("data", {}))
 
 
 FRONT = {"cell_type": "raw", "metadata": {}, "source": ["---\n", "title: T\n", "---\n"]}

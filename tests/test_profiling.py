@@ -71,19 +71,6 @@ def test_the_plan_that_is_named_is_the_plan_that_is_followed(monkeypatch):
             assert profiling.plan_taken(layer, train) == ("in place" if calls else "turned"), (options, train, sizes)
 
 
-def test_an_interrupted_command_prints_its_table(capsys, monkeypatch):
-    def clock(call, times, device, calls=[]):  # noqa: B006
-        calls.append(call())
-        if len(calls) > 25:
-            raise KeyboardInterrupt
-        return 1e-3
-    monkeypatch.setattr(profiling, "seconds", clock)
-    with pytest.raises(SystemExit) as end:
-        profiling.main([*SMALL, "--repeats", "9"])
-    said = capsys.readouterr()
-    assert end.value.code == 130 and "stopped" in said.err and "floor" in said.out
-
-
 def test_the_command_adds_rows_to_a_table(capsys, tmp_path):
     file, threads = tmp_path / "new" / "mine.csv", torch.get_num_threads()
     profiling.main([*SMALL, "--out", str(file), "--threads", "1"])

@@ -230,13 +230,6 @@ def test_the_picture_of_a_run_has_the_accuracy_of_its_test(run, tmp_path):
     assert accuracy == pytest.approx(evaluate(model, parts.test, Segmentation(16))["accuracy"], abs=2e-3)
 
 
-def test_a_scene_with_dates_is_segmented_once():
-    torch.manual_seed(0)
-    config = SegmenterConfig(in_channels=3, classes=4, dim=8, depth=1, heads=2, patch=(1, 2, 2))
-    found = load("scene_maps").segment(HOTSegmenter(config).eval(), torch.randn(2, 10, 13, 3), 8)
-    assert found.shape == (10, 13)
-
-
 def test_simple_models_have_their_rows(tmp_path):
     linear = load("scene_linear")
     found = {r["model"]: r["test_accuracy"] for r in linear.rows("indian_pines")}

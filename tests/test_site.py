@@ -135,16 +135,6 @@ def test_marks_that_no_style_asks_for_are_left_out(long, short):
     assert text == (long if short is ... else short)
 
 
-def test_cells_of_a_table_end_where_the_next_begins():
-    "HTML asks for no end there; what holds a table inside is left, and code is too."
-    row = "<tr><td>a</td><td>b</td></tr>"
-    page = f"<table><thead><tr><th>c</th>\n<th>d</th></tr></thead><tbody>{row}{row}</tbody></table>"
-    text = finish.ENDS.sub("", page)
-    assert text == ("<table><thead><tr><th>c\n<th>d</thead><tbody><tr><td>a<td>b<tr><td>a<td>b</tbody></table>")
-    code = "<pre>&lt;td&gt;&lt;/td&gt;</pre><td>x</td> y"
-    assert finish.ENDS.sub("", code) == code
-
-
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
     found = {name: Links((site / name).read_text(encoding="utf-8")) for name in pages(site)}
     for name, page in found.items():
@@ -548,20 +538,6 @@ def test_a_link_to_a_statement_shows_it_at_a_glance(browser, small):
         assert browser.execute_script("return document.querySelector('.book-glance') === null")
 
 
-def test_a_folded_box_of_quarto_opens_with_a_key(browser, tmp_path):
-    shutil.copy(ROOT / "nbs" / "reading.js", tmp_path)
-    (tmp_path / "a.html").write_text(
-        """<!doctype html><title>a</title><script src="reading.js" defer></script><div class="callout-header"
-        data-bs-toggle="collapse" onclick="this.dataset.clicks = 1 + Number(this.dataset.clicks || 0)">Answer</div>""")
-    with served_from(tmp_path) as url:
-        browser.get(f"{url}/a.html")
-        browser.find_element("css selector", "body").send_keys("\ue004")     # Tab
-        head = browser.switch_to.active_element
-        head.send_keys("\ue007")                                             # Enter
-        head.send_keys(" ")
-        assert (head.get_attribute("role"), head.get_attribute("data-clicks")) == ("button", "2")
-
-
 def test_code_can_be_copied(browser, small):
     with served_from(small) as url:
         browser.get(f"{url}/second.html")
@@ -618,20 +594,6 @@ def test_the_style_sheet_has_what_can_apply():
     assert sheets.slim(sheet, {"a", "a-b"}) == (
         '@charset "utf-8";.a{color: red}\n.a:not(.gone) > b::before{content: "}"}\n'
         '@media screen{#a .a-b{color:red}\n}\n@font-face{src: url("x.woff2")}\nhtml[data-mode="gone"] a{color: red}\n')
-
-
-def test_style_sheets_become_one(tmp_path):
-    page = ('<link href="_static/styles/t.css?digest=1" rel="stylesheet" />\n<p class="a">b</p>'
-            '<link rel="stylesheet" href="_static/own.css" />')
-    (tmp_path / "_static" / "styles").mkdir(parents=True)
-    for name, text in [("styles/t.css", '@import "../basic.css"; .a{src:url(f.woff2)} .b{color:red}'),
-                       ("basic.css", "p{margin:0}"), ("own.css", ".a{src:url('g.woff2')}")]:
-        (tmp_path / "_static" / name).write_text(text)
-    made = sheets.join(tmp_path, {Path("x"): page})
-    assert made[Path("x")].split("\n") == ['  <link rel="stylesheet" href="_static/book.css" />', '<p class="a">b</p>']
-    assert [path.name for path in tmp_path.rglob("*.css")] == ["book.css"]
-    assert (tmp_path / "_static" / "book.css").read_text().split() == [
-        "p{margin:0}", ".a{src:url(styles/f.woff2)}", ".a{src:url('g.woff2')}"]
 
 
 def test_a_picture_with_a_palette_looks_the_same_and_is_smaller():
