@@ -148,6 +148,13 @@ def test_the_least_p_depends_on_the_draws():
     assert (same.p, same.difference, same.error) == (1, 0, 0)
 
 
+def test_draws_within_classes_keep_their_counts():
+    counts = []
+    label = np.array([0] * 9 + [1])
+    paired_bootstrap({"label": label}, {"label": label}, lambda s: counts.append(s["label"].sum()) or 0.0, 20, "label")
+    assert set(counts) == {1}
+
+
 def test_blocks_keep_neighbors_together():
     drawn = []
     x = {"x": np.arange(10)}
