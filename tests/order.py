@@ -1,7 +1,7 @@
 """Which tests share a worker, and which files begin first, where pytest-xdist spreads them over processes."""
 import pytest
 
-FIRST = ["test_site.py", "test_contracts.py", "test_examples.py", "test_models.py", "test_book.py", "test_training.py"]
+FIRST = ["test_site.py", "test_contracts.py", "test_ragged.py", "test_models.py", "test_book.py", "test_training.py"]
 ALONE = "test_chapters.py"          # each of its tests goes to whoever is free
 
 

@@ -5,8 +5,7 @@
     python tests/stress.py --share 0.01     a hundredth of each, to see that it works; nothing is written
 
 Each part returns how many times it tried and what went wrong. Whole runs are written to bench/rows/stress.csv, which
-the page "What we promise" shows; properties go on where they were broken off. Random numbers come from a seed,
-moments of kills from the clock.
+the page "What we promise" shows. Random numbers come from a seed, moments of kills from the clock.
 """
 import argparse
 import contextlib
@@ -22,21 +21,17 @@ import time
 import traceback
 import warnings
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tools")]
 
+import forks  # noqa: E402
 import numpy as np  # noqa: E402
-import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from hot_nbdev.results import append_row, read_rows, write_csv  # noqa: E402
-
-UNDER_WAY = ROOT / "runs"    # what has no end yet
-FORK = get_context("fork")      # torch is imported once, not by each of hundreds of processes
 
 
 class Found(NamedTuple):
@@ -52,9 +47,7 @@ def quiet(work, *args):
 
 
 def start(work, *args):
-    process = FORK.Process(target=quiet, args=(work, *args))
-    process.start()
-    return process
+    return forks.start(quiet, work, *args)
 
 
 # Kills
@@ -270,19 +263,15 @@ def disk(folder, count):
 # Properties and mutants: commands of their own
 
 def properties(folder, count):
-    "Every property that hypothesis draws examples for. A whole run that was broken off goes on."
-    table = (UNDER_WAY if count == PARTS["properties"][1] else folder) / ".stress_properties.csv"
+    "Every property that hypothesis draws examples for."
     words = [sys.executable, "-m", "pytest", "tests", "-q", "-m", "hypothesis", "-n", "2", "-p", "no:cacheprovider",
-             "-p", "tally"]
+             "--hypothesis-show-statistics"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, env=os.environ | {
-        "EXAMPLES": str(count), "OMP_NUM_THREADS": "1", "TALLY": str(table), "PYTHONPATH": str(ROOT / "tests")})
-    rows = read_rows(table) if table.exists() else []
-    wrong = [row["test"] for row in rows if row["wrong"] != "0"]
-    if done.returncode > 1 and done.returncode != pytest.ExitCode.NO_TESTS_COLLECTED:
-        wrong.append(done.stdout[-2000:])
-    else:
-        table.unlink(missing_ok=True)
-    return Found(sum(int(row["tried"]) for row in rows), wrong,
+        "EXAMPLES": str(count), "OMP_NUM_THREADS": "1"})
+    wrong = re.findall(r"^FAILED (\S+)", done.stdout, re.M)
+    if done.returncode and not wrong:
+        wrong = [done.stdout[-2000:]]
+    return Found(sum(map(int, re.findall(r"(\d+) passing", done.stdout))), wrong,
                  f"examples of properties and contracts, at most {count:,} for each")
 
 

@@ -1,6 +1,5 @@
 """Numbers and references: each construct as Quarto gets it, and each mistake with its place."""
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ import crossref
 import handover
 import pytest
 import smallbook
-import yaml
 
 CROSSREF = Path(crossref.__file__)
 
@@ -80,11 +78,6 @@ def test_statement_and_proof_for_quarto(book):
                     "**Theorem 1.1** (Of @hot1). Text\nmore.\n\n:::::::\n\n"
                     "::::::: {.book-proof}\n\n*Proof.* Clear.\n\n:::::::").replace(
                         ":::::::", "::::::::")
-
-
-def test_head_of_a_statement_that_begins_with_a_list_stands_alone(book):
-    text = quarto(book, "::: {#exr-one}\n\n1. First.\n2. Second.\n:::")
-    assert "**Exercise 2.1.**\n\n1. First.\n2. Second." in text
 
 
 def test_callouts_stay_and_nest(book):
@@ -175,20 +168,6 @@ def test_all_mistakes_are_told_at_once(tmp_path):
         "index.ipynb, cell 3", "index.ipynb, cell 2", "index.ipynb, cell 4"]
 
 
-def test_figures_without_pictures_are_a_mistake(tmp_path):
-    figure = "#| label: fig-a\n#| fig-cap: A\n#| fig-alt: a\nplot()"
-    smallbook.write_nbs(tmp_path / "nbs", index=["# A", figure])
-    with pytest.raises(crossref.BookError, match="cell 2, line 1: this figure's cell holds no picture"):
-        crossref.Book(tmp_path / "nbs").check_or_raise()
-
-
-def test_pictures_without_alternative_text_are_a_mistake(tmp_path):
-    picture = smallbook.cell("plot()", 9, smallbook.picture())
-    smallbook.write_nbs(tmp_path / "nbs", index=["# A", picture])
-    with pytest.raises(crossref.BookError, match="index.ipynb, cell 2, line 1: a figure needs a fig-alt"):
-        crossref.Book(tmp_path / "nbs").check_or_raise()
-
-
 SCHEMATIC = ("#| label: fig-a\n#| fig-cap: \"See @fig-a\"\ndraw()",
              '<figure class="schematic" role="img" aria-label="A &lt; B."><svg></svg></figure>')
 
@@ -267,11 +246,6 @@ def test_documented_symbols_get_a_table_of_arguments():
     assert apidoc.Entry.parse("Some text") is None
 
 
-def test_signatures_that_are_no_python_stay_as_they_are():
-    code = "def f(\n    act=<function relu at 0x1>, # which\n):"
-    assert apidoc.signature_of(code) == (code, [])
-
-
 @pytest.fixture
 def processed(tmp_path):
     "A project whose notebooks went through nbdev (as far as this needs)."
@@ -311,36 +285,11 @@ def test_before_quarto_renders_all_is_resolved_and_twice_is_harmless(processed):
     assert "@thm-" not in text and "{#thm-main}" in text and "::: {#" not in text
 
 
-def test_nothing_happens_outside_of_the_processed_notebooks(tmp_path):
-    smallbook.write_project(tmp_path)
-    before = (tmp_path / "nbs" / "01_first.ipynb").read_bytes()
-    assert run(tmp_path / "nbs").returncode == 0
-    assert (tmp_path / "nbs" / "01_first.ipynb").read_bytes() == before
-
-
 def test_a_mistake_stops_quarto(processed):
     smallbook.write_notebook(processed.parent / "nbs" / "index.ipynb", ["# A", "See @thm-gone."])
     done = run(processed)
     assert done.returncode == 1
     assert "index.ipynb, cell 2, line 1: unknown label @thm-gone" in done.stderr
-
-
-def test_quarto_gets_lists_of_lines_and_front_matter_first(processed):
-    assert run(processed).returncode == 0
-    for path in processed.glob("*.ipynb"):
-        cells = json.loads(path.read_text())["cells"]
-        assert cells[0]["cell_type"] == "raw" and cells[0]["source"][0] == "---\n"
-        for cell in cells:
-            assert isinstance(cell["source"], list)
-            assert all(line.endswith("\n") for line in cell["source"][:-1])
-            assert all("\n" not in line[:-1] for line in cell["source"])
-            assert all(isinstance(o["data"]["text/plain"], list) for o in cell.get("outputs", [])
-                       if "text/plain" in o.get("data", {}))
-
-
-def test_lines_join_to_the_text():
-    for text in ["", "a", "a\n", "a\n\nb", "\n", "a\r\nb\x0cc\u2028d"]:
-        assert "".join(handover.lines_of(text)) == text and handover.is_lines(handover.lines_of(text))
 
 
 FRONT = {"cell_type": "raw", "metadata": {}, "source": ["---\n", "title: T\n", "---\n"]}
@@ -402,27 +351,3 @@ def test_without_keep_md_the_handover_stops(processed):
     assert done.returncode == 1 and "write `keep-md: true` under html in _quarto.yml" in done.stderr
     written = json.loads((processed / "index.ipynb").read_text())
     assert "book" not in written["metadata"]
-
-
-def test_the_book_itself_keeps_what_quarto_would_delete():
-    root = CROSSREF.parent.parent
-    assert handover.KEPT.search((root / "_quarto.yml").read_text(encoding="utf-8"))
-
-
-def test_with_quarto_pages_load_nothing_from_elsewhere_and_twins_keep_their_formulas():
-    "Both themes load a font, unless they are told not to; without the variant, formulas lose their fractions."
-    root = CROSSREF.parent.parent
-    formats = yaml.safe_load((root / "_quarto.yml").read_text(encoding="utf-8"))["format"]
-    for theme in formats["html"]["theme"].values():
-        assert theme[1:] == ["theme.scss"]
-    lines = (root / "nbs" / "theme.scss").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "/*-- scss:defaults --*/" and "$web-font-path: false;" in lines
-    assert "+tex_math_dollars" in formats["commonmark"]["variant"]
-
-
-def test_what_marks_a_formula_is_what_the_styles_let_scroll(book):
-    "For Quarto a number stands in the formula, and the mark before it in the same paragraph."
-    styles = (CROSSREF.parent.parent / "nbs" / "styles.css").read_text(encoding="utf-8")
-    text = quarto(book, "$$\nx\n$$ {#eq-norm}")
-    assert re.fullmatch(r"\[\]\{#eq-norm\}\n\$\$\nx \\qquad\(1\.\d\)\n\$\$", text), text
-    assert 'main p:has(> span[id^="eq-"]:first-child + math[display="block"]:last-child)' in styles

@@ -85,9 +85,3 @@ def test_summaries_are_paired_by_seed():
              for m, values in (("mode", ours), ("dense", theirs)) for s, v in enumerate(values)]
     lines = list(bump.summary(found))
     assert len(lines) == 2 and f"corrected {p:.3g}" in lines[0] and lines[1].startswith("entropy width 32 s 0.2")
-
-
-def test_the_entropy_of_known_matrices():
-    entropy = load("radius_bump").entropy
-    torch.testing.assert_close(entropy(torch.eye(5)), torch.tensor(5.0).log().item())
-    assert abs(entropy(torch.ones(7, 3))) < 1e-12

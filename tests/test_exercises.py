@@ -28,17 +28,3 @@ def test_each_exercise_says_time_and_difficulty_in_its_first_line(name):
         assert SAID.match(line), f"{name}, {heading}: begins with {line[:40]!r}, not '*5 minutes, easy.* …'"
     if chapter.path in CHAPTERS and not re.match(r"\d+[a-z]_", name):       # a sibling shares those of its chapter
         assert len(found) >= 5
-
-
-def test_the_list_names_pages_that_are_there():
-    assert all((NBS / f"{name}.ipynb").exists() for name in TOLD) and len(TOLD) == len(set(TOLD))
-
-
-@pytest.mark.parametrize(("line", "told"), [
-    ("*5 minutes, easy.* Write", True), ("*1 hour, hard: a small project.* Write", True),
-    ("*About 20 minutes, medium.* Write", True),
-    ("Write *5 minutes, easy.*", False), ("*5 minutes.* Write", False), ("*easy, 5 minutes.* Write", False),
-    ("*Some minutes, easy.* Write", False), ("*5 minutes, trivial.* Write", False), ("*5 minutes, easy.*", False),
-])
-def test_what_such_a_line_is(line, told):
-    assert bool(SAID.match(line)) == told

@@ -82,23 +82,12 @@ def test_download_unpacks(home, tmp_path):
     assert files(tmp_path) == ["x.txt", "x.txt.gz"]
 
 
-@pytest.mark.parametrize(
-    "path, error, text",
-    [
-        ("short", OSError, "IncompleteRead.*nothing was kept"),
-        ("none", OSError, "404"),
-        ("whole", ValueError, "should have the checksum"),
-    ],
-)
+@pytest.mark.parametrize("path, error, text", [
+    ("short", OSError, "IncompleteRead.*nothing was kept"), ("none", OSError, "404"),
+    ("whole", ValueError, "should have the checksum")])
 def test_failed_download_leaves_nothing(home, tmp_path, path, error, text):
     with pytest.raises(error, match=text):
         fetch(f"{home}/{path}", tmp_path / "x.bin", "0" * 32)
-    assert files(tmp_path) == []
-
-
-def test_nobody_answers(tmp_path):
-    with pytest.raises(OSError, match="failed.*nothing was kept"):
-        fetch("http://127.0.0.1:9/x", tmp_path / "x.bin", MD5, timeout=2)
     assert files(tmp_path) == []
 
 
@@ -219,16 +208,10 @@ def test_arrays_that_cannot_be_read_give_one_line(tmp_path):
     (tmp_path / "empty.npy").write_bytes(b"")
     np.testing.assert_array_equal(load_array(tmp_path / "one.npz"), np.arange(3))
     for file, key, text in [
-        ("two.npz", None, "a, b; choose one by key="),
-        ("two.npz", "c", "'c'.*holds a, b"),
-        ("pickled.npz", None, "[Pp]ickle"),
-        ("pickled.npy", None, "[Pp]ickle"),
-        ("cut.npz", None, "cannot be read"),
-        ("cut.npz", "a", "cannot be read"),
-        ("text.npz", "a", "cannot be read"),
-        ("empty.npy", None, "cannot be read"),
-        ("no.npz", None, "cannot be read.*No such file"),
-        ("x.csv", None, "npy or .npz"),
+        ("two.npz", None, "a, b; choose one by key="), ("two.npz", "c", "'c'.*holds a, b"),
+        ("pickled.npz", None, "[Pp]ickle"), ("pickled.npy", None, "[Pp]ickle"), ("cut.npz", None, "cannot be read"),
+        ("cut.npz", "a", "cannot be read"), ("text.npz", "a", "cannot be read"), ("empty.npy", None, "cannot be read"),
+        ("no.npz", None, "cannot be read.*No such file"), ("x.csv", None, "npy or .npz"),
     ]:
         with pytest.raises(ValueError, match=text) as e:
             load_array(tmp_path / file, key)
@@ -247,17 +230,3 @@ def test_numbers_that_are_none_are_found(wrong):
     for other in (np.zeros(2, complex), x > 0, np.array(["a"]), np.array([None])):
         with pytest.raises(ValueError, match="should hold real numbers"):
             check_numbers(other, "x")
-
-
-def test_a_changed_official_file_is_refused_unless_nothing_is_compared(tmp_path):
-    (tmp_path / "a.csv").write_text("changed")
-    source = Source("a.csv", "https://home", None, "0" * 32, None, "", "")
-    with pytest.raises(ValueError, match="a.csv should have the checksum 0000.*, but has .*verify=False"):
-        official_file("a", source, tmp_path)
-    assert official_file("a", source, tmp_path, verify=False) == tmp_path / "a.csv"
-
-
-def test_infinity_in_half_precision_is_no_number():
-    check_numbers(np.array([1, 65504], np.float16), "here")
-    with pytest.raises(ValueError, match=r"here holds 1 values that are not finite.* inf at \(1,\)"):
-        check_numbers(np.array([1, np.inf], np.float16), "here")

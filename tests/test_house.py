@@ -1,10 +1,8 @@
 """The house: every module has one writer, there is no circle, none is too long; and faults are seen."""
 import ast
 import re
-from types import SimpleNamespace
 
 import house
-import nbformat
 import pytest
 from chapters import all_chapters, exported
 from learners import is_solution
@@ -25,10 +23,6 @@ def test_the_house_is_in_order():
 ])
 def test_a_fault_of_the_house_is_seen(arrows, written, lines, private, fault):
     assert fault in house.faults(arrows, written, lines, private)
-
-
-def test_a_module_stands_one_floor_above_what_it_imports():
-    assert house.floors({"a": set(), "b": {"a"}, "c": {"a", "b"}, "d": {"a"}}) == {"a": 1, "b": 2, "c": 3, "d": 2}
 
 
 def test_imports_within_functions_and_by_relative_names_count(tmp_path):
@@ -106,12 +100,3 @@ def test_equal_code_is_seen_under_other_names_notes_and_types():
 @pytest.mark.parametrize("chapter", all_chapters(), ids=lambda c: c.path.stem)
 def test_a_lesson_defines_no_layer_beside_those_of_the_package(chapter):
     assert lesson_layers(chapter) == RECIPES.get(chapter.path.stem, [])
-
-
-def test_layers_of_exercises_and_exported_layers_are_no_twins():
-    layer, title = "class A(nn.Module):\n    pass", '#| code-fold: true\n#| code-summary: "Solution"\n'
-    cells = [("code", layer), ("code", f"#| exports\n{layer}"), ("code", title + layer),
-             ("markdown", "### Exercise: x"), ("code", layer), ("markdown", "## Next"),
-             ("code", layer.replace("A(nn.", "B(torch.nn."))]
-    assert lesson_layers(SimpleNamespace(cells=[nbformat.from_dict({"cell_type": k, "source": s}) for k, s in cells])) \
-        == ["A", "B"]

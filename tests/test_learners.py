@@ -1,13 +1,10 @@
 """Notebooks for learners: no answer stands in them, and the version with answers has all."""
 import ast
-import io
 import json
 import re
-import zipfile
 
 import crossref
 import learners
-import nbformat
 import pytest
 from chapters import NBS
 
@@ -120,22 +117,3 @@ def test_what_an_answer_is():
     assert texts[4].endswith(f"Do it.\n\n{learners.LEFT_OUT}")
     assert texts[7].splitlines()[1:] == ["# check_f(f)"] and made["cells"][7]["outputs"] == []
     assert [c["id"] for c in made["cells"]] == [c["id"] for c in cells]
-
-
-def test_a_page_offers_both_where_there_are_answers(tmp_path):
-    import smallbook
-    book = crossref.Book(smallbook.write_project(tmp_path) / "nbs").check_or_raise()
-    assert [file for _, file in crossref.downloads(book, "01_first.ipynb")] == ["01_first.ipynb"]
-    assert [file for _, file in crossref.downloads(book, "02_second.ipynb")] == [
-        "02_second.ipynb", "with_answers.zip"]
-    crossref.write_downloads(book, tmp_path, book.notebooks)
-    own = (tmp_path / "notebooks" / "02_second.ipynb").read_text()
-    made = (tmp_path / "notebooks" / "with_answers.zip").read_bytes()
-    with zipfile.ZipFile(io.BytesIO(made)) as archive:
-        assert archive.namelist() == ["02_second.ipynb"]
-        full = archive.read("02_second.ipynb").decode()
-    crossref.write_downloads(book, tmp_path, book.notebooks)
-    assert (tmp_path / "notebooks" / "with_answers.zip").read_bytes() == made
-    nbformat.validate(nbformat.reads(full, 4))
-    assert "answer = 42" not in own and '"42"' not in own
-    assert "answer = 42" in full and '"outputs":[]' in full

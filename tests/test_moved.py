@@ -13,7 +13,6 @@ from hot_nbdev.data.moved import (
     draw_moves,
     motion_data,
     smooth_fields,
-    take_fields,
     white_fields,
 )
 
@@ -37,15 +36,6 @@ def test_smooth_fields_have_the_spectrum_that_is_told():
     power = torch.fft.rfft2(x).abs().square().mean(0)
     assert_close(power[0, 1] / power[0, 4], torch.tensor(16.0), rtol=0.15, atol=0)
     assert power[0, 0] < 1e-6
-
-
-def test_take_fields_reads_places():
-    fields, places = torch.randn(3, 4, 5, 6), [torch.randint(n, (7, s)) for n, s in ((4, 2), (5, 3), (6, 4))]
-    which = torch.randint(3, (7,))
-    found = take_fields(fields, which, places)
-    for b in range(7):
-        a, (i, j, k) = fields[which[b]], (p[b] for p in places)
-        assert torch.equal(found[b], a[i][:, j][:, :, k])
 
 
 @pytest.mark.parametrize("sizes, reach", [((6,), (3,)), ((6, 5), (1, 2)), ((4, 3, 5), (2, 1, 2))])

@@ -137,16 +137,6 @@ def test_what_is_found(text, lost):
     assert [n for _, n in unproduced(cells)] == lost
 
 
-def test_only_prose_beside_results_is_asked():
-    assert list(unproduced(notebook("## A", ">x = 1", "It is 9."))) == []
-    assert list(unproduced(notebook("## A", ">x = read_rows(name)", "It is nine.", "It is 9."))) == []
-    assert list(unproduced(notebook("## A", ">x = read_rows(name)", "It is 9."))) == [("2", "9")]
-    assert list(unproduced(notebook("## A", ">x = read_rows(name)\nx = 1", ">print(x)=>1", "It is 9."))) == []
-    apart = notebook("## A", ">print(read_rows(name))=>9", "## B", ">read_rows(name)", "It is 9.")
-    assert list(unproduced(apart)) == [("4", "9")]
-    assert list(unproduced(notebook("## Exercises", ">read_rows(name)", "It is 9."))) == []
-
-
 def test_the_allow_list_is_short_and_used():
     assert len(ALLOWED) <= 10
     for chapter, numeral in ALLOWED:

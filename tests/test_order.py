@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import order
 import pytest
 
 FILE = """
@@ -17,13 +16,6 @@ def test_where(i):
     with open(Path(__file__).with_suffix(".log"), "a") as f:
         print(os.environ["PYTEST_XDIST_WORKER"], file=f)
 """
-
-
-def test_a_unit_is_a_file_and_for_a_chapter_the_test():
-    assert order.unit("tests/test_site.py::test_a[b::c]") == "tests/test_site.py"
-    assert order.unit("tests/test_chapters.py::test_a[b]") == "tests/test_chapters.py::test_a[b]"
-    tests = Path(__file__).parent
-    assert all((tests / name).is_file() for name in [*order.FIRST, order.ALONE])
 
 
 def test_with_two_workers_every_file_stays_with_one(tmp_path):

@@ -18,7 +18,6 @@ from sklearn.metrics import roc_auc_score  # noqa: E402
 
 from hot_nbdev.commands import hot_classify, hot_forecast, hot_segment  # noqa: E402
 from hot_nbdev.paired import (  # noqa: E402
-    Compared,
     add_rows,
     delong,
     holm,
@@ -291,10 +290,6 @@ def test_commands_keep_scores_that_give_the_numbers_of_the_row(tmp_path, monkeyp
     counts = read_scores(r, "results")["counts"].sum(0)
     assert counts.trace() / counts.sum() == pytest.approx(float(r["test_accuracy"]))
     assert json.loads(r["training"])["epochs"]
-
-
-def test_a_comparison_says_what_it_is():
-    assert Compared._fields == ("one", "other", "difference", "error", "correlation", "low", "high", "p")
 
 
 @pytest.mark.parametrize("n", [2, 5, 40])

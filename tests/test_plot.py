@@ -1,6 +1,4 @@
 """Pictures of maps: what is drawn, on which axes, and that nothing else of matplotlib changes."""
-import subprocess
-import sys
 
 import matplotlib
 import matplotlib.pyplot as plt
@@ -25,11 +23,6 @@ def maps(*shape, sizes=(3, 4), blocks=2):
     return [[torch.randn(*shape, n, n).softmax(-1) for n in sizes] for _ in range(blocks)]
 
 
-def test_importing_the_module_does_not_import_matplotlib():
-    code = "import sys, hot_nbdev.book.plot; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 def test_settings_of_matplotlib_stay_as_they_are():
     before = dict(matplotlib.rcParams)
     fig = plot_maps(maps(5, 2))
@@ -48,14 +41,6 @@ def test_the_grid_is_modes_times_blocks_by_heads_in_one_scale(batch):
     assert labels == ["time\nblock 1", "time\nblock 2", "series\nblock 1", "series\nblock 2"]
     first = found[0][0].reshape(-1, 3, 3, 3).mean(0)[0]                 # samples are averaged, heads are not
     torch.testing.assert_close(torch.tensor(images[0].get_array().data), first)
-
-
-def test_figures_and_axes_of_the_caller_are_drawn_on():
-    fig, ax = plt.subplots()
-    assert plot_joint([torch.eye(2), torch.eye(3)], "sum", ax=ax) is ax
-    assert plot_curves([{"step": 0, "mode": 0, "stable_rank": "1.5"}], ax=ax) is ax
-    part = plt.figure().subfigures(1, 2)[0]
-    assert plot_maps(maps(2), fig=part) is part
 
 
 @pytest.mark.parametrize("call, message", [

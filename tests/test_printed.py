@@ -1,9 +1,6 @@
 """The book as one file: a small one, printed and packed, and what is refused."""
-import io
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from xml.etree import ElementTree
 
@@ -12,7 +9,6 @@ import printed
 import pytest
 import smallbook
 from browser import CHROMIUM, DRIVER
-from chapters import ROOT
 
 needs_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="not printed: no chromium and chromedriver here")
 
@@ -80,19 +76,6 @@ def test_the_pdf_has_theorems_equations_figures_and_solutions_and_no_marks_of_th
 
 
 @needs_browser
-def test_what_was_folded_is_printed_at_once_and_in_full_strength(site):
-    "On the site an opened fold fades in; a page printed meanwhile has code as pale as its ground."
-    book = printed.Printed(site / "_site", site)
-    [body] = [body for title, body in printed.chapters(book) if title.startswith("2 ")]
-    moves = """return [...document.querySelectorAll("details, details *")]
-        .map(e => getComputedStyle(e)).filter(s => s.animationName !== "none" || s.opacity !== "1").length"""
-    with printed.browser(book.site) as (driver, address):
-        printed.open_book(driver, address, book.site, printed.piece(book, body, "", 0, []))
-        assert driver.execute_script("return document.querySelectorAll('details[open] pre').length")
-        assert driver.execute_script(moves) == 0
-
-
-@needs_browser
 def test_nothing_printed_has_a_bar_to_scroll_it_by(site):
     "On paper a box that scrolls is cut off, or shows its bar at the foot of the page."
     book = printed.Printed(site / "_site", site)
@@ -105,30 +88,6 @@ def test_nothing_printed_has_a_bar_to_scroll_it_by(site):
         printed.open_book(driver, address, book.site, printed.piece(book, body, "", 0, []))
         assert driver.execute_script("return document.querySelectorAll('.output.text_html td').length")
         assert driver.execute_script(scrolls) == []
-
-
-@needs_browser
-@pytest.mark.parametrize("count, parts", [(10, 1), (40, 2)])
-def test_long_code_goes_on_over_the_page_and_short_code_stays_together(site, count, parts):
-    "Moved whole, long blocks leave pages half empty. In a fold as well as outside."
-    pypdf = pytest.importorskip("pypdf", reason="not printed: pypdf is not here")
-    book = printed.Printed(site / "_site", site)
-    [body] = [body for title, body in printed.chapters(book) if title.startswith("2 ")]
-    fold = re.search(r"<details.*?</details>", body, re.DOTALL)[0]
-    fold, filled = re.subn(r"(<pre>).*?(</pre>)", lambda m: m[1] + "\n".join(
-        f"line {n}" for n in range(count)) + m[2], fold, flags=re.DOTALL)
-    above = f'<div style="height: {600 if count > 12 else 650}px"></div>'       # of the 775 of a page
-    plain = re.search(r'<div class="cell_input".*(?=</details>)', fold, re.DOTALL)[0]
-    with printed.browser(book.site) as (driver, address):
-        for block in (fold, plain):
-            block = f'{above}<div class="cell docutils container">{block}</div>'
-            text = printed.piece(book, f'<div class="bd-article chapter">{block}</div>', "", 0, [])
-            reader = pypdf.PdfReader(io.BytesIO(printed.print_piece(driver, address, book, text)[0]))
-            lines = [len(re.findall(r"line \d+", page.extract_text())) for page in reader.pages]
-            assert filled == 1 and sum(lines) == count, lines
-            held = [n for n in lines if n]
-            assert len(held) == parts and min(held) >= 6, lines
-            assert (lines[0] > 0) == (parts == 2), lines
 
 
 @needs_browser
@@ -146,18 +105,6 @@ def test_links_of_the_pdf_lead_to_their_pages_and_those_to_the_library_to_the_si
     assert numbers[of_second[0]] == places["first--thm-main"]
     assert "https://nobody.example.org/smallbook/tool.html" in outside
     assert not [address for address in outside if "invalid" in address or "127.0.0.1" in address]
-
-
-@needs_browser
-def test_the_pdf_has_an_outline_and_says_what_it_is(pdf):
-    reader = pdf[0]
-    outline = [[item.title] if not isinstance(item, list) else item for item in reader.outline]
-    assert [item[0] for item in outline if isinstance(item[0], str)] == [
-        "A small book", "Part I · Beginnings", "References", "Index of definitions and theorems"]
-    chapters = [item.title for item in outline[2] if not isinstance(item, list)]
-    assert chapters == ["1 First steps", "2 Second steps", "3 Wide things"]
-    assert reader.metadata.title == "A small book" and reader.metadata.author == "The authors"
-    assert reader.root_object["/Lang"] == "en"
 
 
 @needs_browser
@@ -237,17 +184,6 @@ def test_anchors_and_links_carry_the_names_of_their_pages(made):
     assert '<details open="open"' in body and "script" not in body and "headerlink" not in body
 
 
-def test_statements_are_sorted_by_their_titles(made):
-    box = ('<div class="book-statement book-{0} docutils container" id="{1}">\n<p><strong>{2}</strong> ({3}). Text.</p>'
-           "</div>")
-    (made / "first.html").write_text(page(box.format("def", "def-a", "Definition 1.1", "zeta <em>rank</em>")
-                                          + box.format("thm", "thm-b", "Theorem 1.1", "Alpha (twice)")
-                                          + '<div class="book-statement book-rem docutils container" id="rem-c">\n<p>'
-                                            "<strong>Remark 1.1.</strong> Text (with more). End.</p></div>"))
-    assert printed.Printed(made, made).statements() == [
-        ("Alpha (twice)", "Theorem 1.1", "first--thm-b"), ("Zeta <em>rank</em>", "Definition 1.1", "first--def-a")]
-
-
 def test_a_page_that_sphinx_did_not_render_is_refused(made):
     (made / "second.html").write_text("<html><body>of Quarto</body></html>")
     with pytest.raises(printed.BookError, match="second.html is no page that Sphinx rendered"):
@@ -261,11 +197,3 @@ def test_an_epub_with_a_mistake_is_refused(text, says):
     files = {name: epub.XHTML.format(title="T", body=body) for name, body in (("a.xhtml", text), ("b.xhtml", ""))}
     with pytest.raises(printed.BookError, match=re.escape(says)):
         epub.check(files, {})
-
-
-def test_the_command_tells_what_is_missing(tmp_path):
-    smallbook.write_project(tmp_path)
-    command = [sys.executable, ROOT / "tools" / "printed.py", "pdf", "--site", "nowhere"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and "The book was not made:" in done.stderr and "site.py --sphinx" in done.stderr
-    assert io.StringIO(done.stdout).read() == ""

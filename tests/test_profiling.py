@@ -1,23 +1,18 @@
 """Profiling: tables, rows, options, errors and interruption on tiny shapes; no time is asserted."""
-import importlib
 import math
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from scripts import load
 from torch.testing import assert_close
 
 from hot_nbdev import kronecker_attention
-from hot_nbdev.attention import FullAttention
 from hot_nbdev.cost import count
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean
 from hot_nbdev.results import read_rows
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
-profiling = importlib.import_module("profiling")
-sys.path.pop(0)
-passes, profile, rivals = profiling.passes, profiling.profile, profiling.rivals
+profiling = load("profiling")
+profile, rivals = profiling.profile, profiling.rivals
 
 SMALL = "--sizes 3 2 --dim 8 --heads 2 --repeats 1 --device cpu".split()
 QUICK = dict(repeats=2, least=0.0)
@@ -76,68 +71,6 @@ def test_the_plan_that_is_named_is_the_plan_that_is_followed(monkeypatch):
             assert profiling.plan_taken(layer, train) == ("in place" if calls else "turned"), (options, train, sizes)
 
 
-def test_gradients_of_a_training_step_do_not_add_up():
-    layer, x = KroneckerAttention(8, 2, 2), torch.randn(2, 3, 4, 8)
-    for f in (layer, profiling.planned(layer, profiling.einsum)):
-        step = passes(f, x, True)
-        step()
-        once = layer.to_v.weight.grad.clone()
-        step()
-        assert_close(layer.to_v.weight.grad, once)
-
-
-def test_a_layer_of_ones_own_and_other_dtypes():
-    layer = KroneckerAttention(8, 2, 2, combine=mean)
-    found = profile((3, 2), layer=layer, dtype=torch.float64, **QUICK)
-    assert found.taken == "in place" and not any(name.startswith("plan") for name in found.times)
-    assert found.rows()[0]["dtype"] == "float64" and layer.to_v.weight.dtype == torch.float64
-    causal = profile((3, 2), layer=KroneckerAttention(8, 2, 2, causal=(0,)), **QUICK)
-    assert causal.taken == "in place" and causal.rows()
-
-
-@pytest.mark.parametrize("at", [0, 1, 2, 5, 20])
-def test_an_interruption_keeps_what_was_measured(at):
-    seen = []
-
-    def tell(text):
-        seen.append(text)
-        if text.startswith("round") and len([t for t in seen if t.startswith("round")]) > at:
-            raise KeyboardInterrupt
-    found = profile((3, 2), 8, 2, repeats=3, least=0.0, tell=tell)
-    assert found.stopped and sum(len(t) for t in found.times.values()) == at
-    names = {row["what"] for row in found.rows() if row["rounds"]}
-    assert len(names) == max(0, min(at, len(found.times)) - 1) and repr(found.table()) is not None
-    early = profile((3, 2), 8, 2, tell=lambda text: (_ for _ in ()).throw(KeyboardInterrupt))
-    assert early.stopped and not early.rows()
-
-
-def test_an_interrupted_command_prints_its_table(capsys, monkeypatch):
-    def clock(call, times, device, calls=[]):  # noqa: B006
-        calls.append(call())
-        if len(calls) > 25:
-            raise KeyboardInterrupt
-        return 1e-3
-    monkeypatch.setattr(profiling, "seconds", clock)
-    with pytest.raises(SystemExit) as end:
-        profiling.main([*SMALL, "--repeats", "9"])
-    said = capsys.readouterr()
-    assert end.value.code == 130 and "stopped" in said.err and "floor" in said.out
-
-
-def test_slow_and_failing_rivals_are_left_out_with_a_reason(monkeypatch):
-    found = profile((3, 2), 8, 2, most=0.0, **QUICK)
-    assert not found.rows() or all("left out" in found.absent[n] for n in ("floor", "full", "SDPA, flattened"))
-
-    class Broken(FullAttention):
-        def mix(self, *given):
-            if given[1].device.type != "meta":      # where its cost is counted
-                raise RuntimeError("no kernel here\nsecond line")
-            return super().mix(*given)
-    monkeypatch.setattr(profiling, "FullAttention", Broken)
-    found = profile((3, 2), 8, 2, **QUICK)
-    assert found.absent["full"] == "failed: RuntimeError: no kernel here" and "axial" in found.times
-
-
 def test_the_command_adds_rows_to_a_table(capsys, tmp_path):
     file, threads = tmp_path / "new" / "mine.csv", torch.get_num_threads()
     profiling.main([*SMALL, "--out", str(file), "--threads", "1"])
@@ -167,10 +100,3 @@ def test_errors_are_one_line(capsys, words, message):
     text = capsys.readouterr().err
     assert end.value.code == 1 and "Traceback" not in text
     assert text.splitlines()[-1].startswith("profiling: ") and message in text
-
-
-def test_fastkron_multiplies_every_feature_by_the_maps():
-    "Columns of the maps sum to one, so that ones stay ones."
-    pytest.importorskip("pyfastkron", reason="needs pyfastkron")
-    run = profiling._peer("FastKron", (3, 4), 8, 2)
-    torch.testing.assert_close(run(torch.ones(2, 3, 4, 8)), torch.ones(16, 12))

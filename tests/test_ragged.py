@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from layers import ATTENTION, CPU_GPU, F64, LAYERS, each, tensor
 from often import examples
+from test_training import whole_and_parts
 from torch.testing import assert_close
 from torch.utils.data import DataLoader, Dataset
 
@@ -71,15 +72,6 @@ def test_padding_is_what_a_loop_over_entries_gives(case, dtype):
         assert mask_sizes(mask) == sizes and all(map(torch.equal, unpad_tensors(x, mask), tensors))
 
 
-def test_pieces_are_views_and_gradients_go_through():
-    parts = [tensor(2, 3, 2).requires_grad_(), tensor(4, 1, 2).requires_grad_()]
-    x, mask = pad_tensors(parts, 2, 3)
-    assert all(t.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() for t in unpad_tensors(x, mask))
-    weight = tensor(*x.shape, seed=4)
-    found = torch.autograd.grad((x * weight).sum(), parts)
-    assert all(map(torch.equal, found, unpad_tensors(weight, mask)))
-
-
 def nested_tensor(parts, layout=torch.strided):
     "Of the plain layout PyTorch says that it is a prototype; users have such tensors all the same."
     with warnings.catch_warnings():
@@ -100,15 +92,16 @@ def test_nested_tensors_are_taken(device):
     assert all(map(torch.equal, unpad_tensors(x, mask), several))
 
 
+PAIR = torch.ones(2, 2)
+
+
 @pytest.mark.parametrize(("tensors", "order", "steps", "words"), [
-    ([], 1, 1, "there are no tensors"),
-    ([torch.ones(2), [1.0]], 1, 1, "tensor 1 is a list"),
-    ([torch.ones(2, 2), torch.ones(2)], 2, 1, r"tensor 1 is \(2,\).*tensor 0 is \(2, 2\).*all with 2 modes"),
-    ([torch.ones(2, 2), torch.ones(2, 3)], 1, 1, r"tensor 1 is \(2, 3\).*tensor 0 is \(2, 2\).*alike"),
+    ([], 1, 1, "there are no tensors"), ([torch.ones(2), [1.0]], 1, 1, "tensor 1 is a list"),
+    ([PAIR, torch.ones(2)], 2, 1, r"tensor 1 is \(2,\).*tensor 0 is \(2, 2\).*all with 2 modes"),
+    ([PAIR, torch.ones(2, 3)], 1, 1, r"tensor 1 is \(2, 3\).*tensor 0 is \(2, 2\).*alike"),
     ([torch.ones(2), torch.ones(2, dtype=F64)], 1, 1, r"tensor 1 is \(2,\), torch.float64"),
     ([torch.ones(2), torch.ones(2, device="meta")], 1, 1, "on meta, and tensor 0"),
-    ([torch.ones(2)], 0, 1, "at least one mode"),
-    ([torch.ones(2)], 1, 0, "a positive number"),
+    ([torch.ones(2)], 0, 1, "at least one mode"), ([torch.ones(2)], 1, 0, "a positive number"),
 ])
 def test_errors_name_the_tensor_and_the_mode(tensors, order, steps, words):
     with pytest.raises(ValueError, match=words):
@@ -257,14 +250,6 @@ def test_the_first_cut_saves_most(sizes, least):
     assert sum(map(cost, found)) == best and sorted(i for rows in found for i in rows) == list(n)
 
 
-def test_buckets_save_padding():
-    "Heights and widths even and independent, 8 to 64; batches of 32, multiples of 4."
-    sizes = torch.randint(8, 65, (1000, 2), generator=torch.Generator().manual_seed(0))
-    chance = padding_share(sizes, torch.randperm(1000, generator=torch.Generator().manual_seed(1)).split(32), 4)
-    assert chance > 0.6
-    assert padding_share(sizes, BucketSampler(sizes, 32, multiple_of=4), 4) < 0.6 * chance
-
-
 class Listed(Dataset):
     def __init__(self, samples):
         self.samples = samples
@@ -298,28 +283,16 @@ def test_a_loader_can_be_taken_up_anywhere_and_sent_to_workers():
 
 
 def test_a_run_goes_on_to_the_same_bits_and_other_batches_are_another_run(tmp_path):
-    class Killed(Exception):
-        pass
-    ends, config, task = [], TrainConfig(epochs=3, rate=0.01), Classification(2)
+    config, task = TrainConfig(epochs=3, rate=0.01), Classification(2)
 
     def begin():
         torch.manual_seed(0)
         return make_model(ClassifierConfig(**{**PLAIN, "depth": 1}))
-    for folder, stops in (("whole", [99]), ("parts", [5, 99])):
-        for stop in stops:
-            model, seen = begin(), []
 
-            def look(x, mask, y, seen=seen, stop=stop):
-                seen.append(len(seen))
-                if len(seen) > stop:
-                    raise Killed
-                return x, mask, y
-            try:
-                fit(model, loader(), loader(), task, config, tmp_path / folder, augment=look, save_every=1)
-            except Killed:
-                continue
-        ends.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    assert torch.equal(*ends) and len(seen) == 3 * len(loader()) - 5
+    def run(model, **options):
+        fit(model, loader(), loader(), task, config, save_every=1, **options)
+    (whole, seen), (parts, rest) = whole_and_parts(tmp_path, run, 5, begin)
+    assert torch.equal(whole, parts) and seen[5:] == rest and len(seen) == 3 * len(loader())
     several = (loader(), loader(), loader(seed=1), loader(batch_size=5))
     marks = [fingerprint(begin(), one, one, task, config) for one in several]
     assert marks[0] == marks[1] and marks[0] != marks[2] and marks[0] != marks[3]

@@ -1,15 +1,15 @@
 """Tables of results: nothing is lost, what cannot be written is found early, rows say whence they come."""
 import csv
 import json
-import os
+import math
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from forks import start
 from torch import nn
 
 import hot_nbdev
@@ -21,6 +21,7 @@ from hot_nbdev.results import (
     processor,
     read_rows,
     row,
+    setting,
     summarize,
     write_csv,
 )
@@ -28,24 +29,11 @@ from hot_nbdev.results import (
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def test_a_repeated_column_is_an_error_and_nothing_is_written(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("a,b,a\n1,2,3\n")
-    for work in (lambda: append_row(path, {"a": 4}), lambda: read_rows(path), lambda: check_results(path)):
-        with pytest.raises(ValueError, match="it has the column 'a' twice"):
-            work()
-    assert path.read_text() == "a,b,a\n1,2,3\n"
-
-
-def test_a_header_without_rows_keeps_its_columns(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("b,a\n")
-    append_row(path, {"a": 1, "c": 2})
-    assert path.read_text() == "b,a,c\n,1,2\n"
-
-
 def test_columns_stay_and_short_rows_are_filled(tmp_path):
     path = tmp_path / "t.csv"
+    path.write_text("b,a\n")                                             # a header without rows
+    append_row(path, {"a": 1, "c": 2})
+    assert path.read_text() == "b,a,c\n,1,2\n"
     path.write_text("\ufeffa,b,c\n1\n\n2,\"x\n\u2028y\"\n", encoding="utf-8")
     append_row(path, {"d": 4, "b": 5})
     found = [list(r.values()) for r in read_rows(path)]
@@ -62,14 +50,18 @@ def test_a_linked_file_stays_a_link(tmp_path):
     assert link.is_symlink() and [r["a"] for r in read_rows(real)] == ["1", "2"]
 
 
-@pytest.mark.parametrize(
-    "damage", [bytes(range(256)), b"a,b\n\xff\xfe,1\n", b"a\0b,c\n", b'a,"b' + b"x" * 200_000],
-    ids=["binary", "not UTF-8", "zero byte", "endless field"])
-def test_a_file_that_is_no_table_is_found_before_training(tmp_path, damage):
+NONE = "is no table of results"
+
+
+@pytest.mark.parametrize("damage, says", [
+    (bytes(range(256)), NONE), (b"a,b\n\xff\xfe,1\n", NONE), (b"a\0b,c\n", NONE), (b'a,"b' + b"x" * 200_000, NONE),
+    (b"a,b,a\n1,2,3\n", "it has the column 'a' twice"), (b"a\n1\n1,2\n", "longer than its header, row 2")],
+    ids=["binary", "not UTF-8", "zero byte", "endless field", "a column twice", "a long row"])
+def test_a_file_that_is_no_table_is_found_before_training_and_stays(tmp_path, damage, says):
     path = tmp_path / "t.csv"
     path.write_bytes(damage)
     for work in (check_results, read_rows, lambda p: append_row(p, {"a": 1})):
-        with pytest.raises(ValueError, match="is no table of results"):
+        with pytest.raises(ValueError, match=says):
             work(path)
     assert path.read_bytes() == damage
 
@@ -84,13 +76,6 @@ def test_a_place_that_cannot_be_written_is_found_before_training(tmp_path):
         check_results(tmp_path)
 
 
-def test_rows_longer_than_the_header_are_named(tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("a\n1\n1,2\n")
-    with pytest.raises(ValueError, match="longer than its header, row 2"):
-        append_row(path, {"a": 3})
-
-
 def test_write_csv_leaves_the_old_file_when_it_fails(tmp_path):
     path = tmp_path / "t.csv"
     write_csv(path, ["a"], [{"a": 1}])
@@ -99,18 +84,20 @@ def test_write_csv_leaves_the_old_file_when_it_fails(tmp_path):
     assert path.read_text() == "a\n1\n" and [p.name for p in tmp_path.iterdir()] == ["t.csv"]
 
 
+def append(path, who):
+    for i in range(20):
+        append_row(path, {"who": who, "i": i})
+
+
 def test_rows_of_many_writers_are_all_kept(tmp_path):
     "Also where one of them knows the file by a link."
-    code = "import sys; from hot_nbdev.results import append_row\n" \
-           "for i in range(20): append_row(sys.argv[1], {'who': sys.argv[2], 'i': i})"
     path, link = tmp_path / "t.csv", tmp_path / "link.csv"
     link.symlink_to(path)
-    runs = [subprocess.Popen([sys.executable, "-c", code, str(p), str(k)])
-            for k, p in enumerate((path, link))]
-    assert [p.wait() for p in runs] == [0, 0]
-    with open(path) as f:
-        found = sorted((r["who"], int(r["i"])) for r in csv.DictReader(f))
-    assert found == [(str(k), i) for k in range(2) for i in range(20)]
+    writers = [start(append, p, who) for who, p in enumerate((path, link))]
+    for writer in writers:
+        writer.join()
+    found = sorted((int(r["who"]), int(r["i"])) for r in read_rows(path))
+    assert found == [(who, i) for who in range(2) for i in range(20)]
 
 
 def git(folder, *words):
@@ -156,26 +143,15 @@ def test_a_row_names_processor_and_threads():
     assert found["threads"] == torch.get_num_threads() and found["processor"] == processor() != ""
     assert found["hardware"].startswith(("CPU", "NVIDIA")) and found["horizon"] == 4
     assert (found["val_loss"], found["test_loss"], json.loads(found["test_by"])) == (0.5, 0.25, {"a": 1})
-    assert list(found).index("processor") > list(found).index("hardware")
-
-
-def test_a_row_names_its_commit_and_leaves_columns_of_earlier_rows_empty(tmp_path):
-    path, found = tmp_path / "t.csv", a_row(nn.Linear(3, 2))
     assert list(found)[-1] == "commit" and found["commit"] == library_commit()
-    append_row(path, {"seed": 0, "older": "1"})
-    append_row(path, found)
-    first, second = read_rows(path)
-    assert (first["older"], second["older"], second["commit"]) == ("1", "", found["commit"])
 
 
-def test_a_model_that_cannot_be_counted_leaves_the_column_empty(tmp_path):
+def test_a_model_that_cannot_be_counted_leaves_the_column_empty():
     class Own(nn.Linear):
         def forward(self, x):
             return super().forward(x) * float(x.sum())      # needs numbers
     found = a_row(Own(3, 2))
     assert found["multiply_adds"] is None and json.loads(found["model"]) == {"model": "Own"}
-    append_row(tmp_path / "t.csv", found)
-    assert read_rows(tmp_path / "t.csv")[0]["multiply_adds"] == ""
 
 
 def test_the_tables_of_the_book_are_still_read():
@@ -198,7 +174,18 @@ def test_scores_of_test_samples_stand_beside_the_rows_that_name_them():
     assert not list(ROOT.glob("studies/**/scores")), "python -m studies.pack FOLDER puts them into the archive"
 
 
-def test_deviation_needs_two_runs():
-    found = summarize([{"k": "a", "v": "1"}, {"k": "a", "v": "3"}, {"k": "b", "v": "5"}], "k", "v")
-    assert [(line["v"], line["v_sd"], line["runs"]) for line in found] == [(2, 2 ** 0.5, 2), (5, None, 1)]
-    assert isinstance(found, Table) and os.linesep.join(map(str, found.cells()[0])) != ""
+def test_tables_of_rows_that_lack_something():
+    rows = [{"data": "a<b>", "loss": "0.5", "model": '{"dim": 8}'},
+            {"data": "a<b>", "loss": None, "model": "ridge"},
+            {"data": "c", "loss": "nan"}, {"data": "c", "loss": "1.5"}]
+    found = summarize(rows, "data", "loss")
+    assert [line["runs"] for line in found] == [2, 2]
+    assert found[0]["loss"] == 0.5 and found[0]["loss_sd"] is None
+    assert math.isnan(found[1]["loss"]) and math.isnan(found[1]["loss_sd"])     # a run that diverged shows
+    assert summarize([{"k": "a", "v": "1"}, {"k": "a", "v": "3"}], "k", "v")[0]["v_sd"] == 2 ** 0.5
+    assert [setting(r, "dim") for r in rows] == [8, None, None, None]
+    assert "<td>a&lt;b&gt;</td>" in found._repr_html_() and "<b>" not in found._repr_html_()
+    assert summarize([], ["data"], ["loss"]) == [] == Table() and "<table>" in Table()._repr_html_()
+    with pytest.raises(ValueError, match=r"summarize: no row has the columns \['los'\]; they have \['data'"):
+        summarize(rows, ["data"], ["los"])
+    assert Table([{"a": 1}, {"a": 2, "b": 0.5}]).cells() == [["a", "b"], ["1", ""], ["2", "0.500"]]

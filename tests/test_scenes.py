@@ -35,14 +35,6 @@ def test_windows_of_parts_share_no_pixel(H, W, block, gap):
         assert not len(apart) or apart.min() == gap + 1
 
 
-def test_a_split_without_labels_or_with_too_few_blocks():
-    assert set(split_blocks(torch.full((8, 8), -1), 2).unique().tolist()) == {0, 1, 2}
-    for options in [dict(block=4), dict(block=9), dict(block=2, fractions=(0.5, 0.5)),
-                    dict(block=2, fractions=(0.9, 0.2, 0.2))]:
-        with pytest.raises(ValueError, match="split_blocks"):
-            split_blocks(torch.zeros(8, 4, dtype=torch.int64), **options)
-
-
 def test_scene_files(tmp_path):
     rng = np.random.RandomState(0)
     np.save(tmp_path / "s.npy", rng.rand(24, 24, 3))
@@ -59,9 +51,6 @@ def test_scene_files(tmp_path):
     broken[0, 0, 0] = np.nan
     np.save(tmp_path / "s.npy", broken)
     with pytest.raises(ValueError, match="holds 1 values that are not finite"):
-        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
-    np.save(tmp_path / "m.npy", rng.rand(24, 24))
-    with pytest.raises(ValueError, match="whole numbers"):
         scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
     np.save(tmp_path / "m.npy", np.array([{}]), allow_pickle=True)
     with pytest.raises(ValueError, match="cannot be read.*pickle"):
@@ -132,30 +121,16 @@ def put_code(code, dtype=np.int64):
     return codes
 
 
-@pytest.mark.parametrize(
-    "codes, text",
-    [
-        (put_code(-1), r"m.npy holds -1, the first at \(7, 9\) and 1 pixels.*ignore=\(-1,\)"),
-        (np.where(CODES == 2, -2, CODES), "holds -2,.*ignore="),
-        (put_code(-9999), r"holds -9999,.*ignore=\(-9999,\)"),
-        (CODES * 0, "needed, with a labeled pixel"),
-        (CODES * 0 - 1, "needed, with a labeled pixel"),
-        (np.arange(576).reshape(24, 24) - 300, "holds -300, -299, -298, -297, -296, …"),
-        (np.arange(576, dtype=np.uint64).reshape(24, 24) + 2**63, None),
-        (CODES.astype(float), "whole numbers"),
-        (CODES > 0, "whole numbers"),
-        (CODES[:, :23], "turn the axes"),
-    ],
-)
+@pytest.mark.parametrize("codes, text", [
+    (put_code(-1), r"m.npy holds -1, the first at \(7, 9\) and 1 pixels.*ignore=\(-1,\)"),
+    (np.where(CODES == 2, -2, CODES), "holds -2,.*ignore="), (put_code(-9999), r"holds -9999,.*ignore=\(-9999,\)"),
+    (CODES * 0, "needed, with a labeled pixel"), (CODES * 0 - 1, "needed, with a labeled pixel"),
+    (np.arange(576).reshape(24, 24) - 300, "holds -300, -299, -298, -297, -296, …"),
+    (CODES.astype(float), "whole numbers"), (CODES > 0, "whole numbers"), (CODES[:, :23], "turn the axes"),
+])
 def test_codes_that_are_no_classes(tmp_path, codes, text):
-    if text is None:  # as many classes as pixels, of any size: allowed, and small in memory
-        return assert_small(number_classes(codes)[0], codes)
     with pytest.raises(ValueError, match=text):
         scene_data(**stored(tmp_path, codes))
-
-
-def assert_small(y, codes):
-    assert y.shape == codes.shape and y.max() < codes.size
 
 
 def test_a_code_that_is_allowed_is_not_labeled(tmp_path):
@@ -168,15 +143,8 @@ def test_a_code_that_is_allowed_is_not_labeled(tmp_path):
         number_classes(put_code(5), {2: "b"})
     with pytest.raises(ValueError, match="1025 classes"):
         number_classes(np.arange(1026))
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e31])
-@pytest.mark.parametrize("dates", [0, 2])
-def test_values_of_a_scene_that_are_none(tmp_path, wrong, dates):
-    scene = np.ones((dates, 24, 24, 3)) if dates else np.ones((24, 24, 3))
-    scene[..., 3, 4, 1] = wrong
-    with pytest.raises(ValueError, match="s.npy holds . values that are not finite or beyond 1e.30.*3, 4, 1"):
-        scene_data(**stored(tmp_path, scene=scene))
+    many = np.arange(576, dtype=np.uint64).reshape(24, 24) + 2**63      # as many as pixels, of any size
+    assert number_classes(many)[0].max() < 576
 
 
 def test_scenes_of_other_kinds(tmp_path):
@@ -192,21 +160,18 @@ def test_scenes_of_other_kinds(tmp_path):
     assert "1 values of the scene are -9999" in scene_data(**stored(tmp_path, scene=scene)).about["told"][0]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(window=0), dict(window=-4), dict(stride=0), dict(stride=-1), dict(block=-4), dict(gap=-1), dict(seed=-1),
-        dict(window=4.0), dict(stride=True), dict(limit=-1),
-    ],
-)
+@pytest.mark.parametrize("options", [
+    dict(window=0), dict(window=-4), dict(stride=0), dict(stride=-1), dict(block=-4), dict(gap=-1), dict(seed=-1),
+    dict(window=4.0), dict(stride=True), dict(limit=-1)])
 def test_sizes_that_are_none(tmp_path, options):
     [(name, value)] = options.items()
     with pytest.raises(ValueError, match=f"scene_data: {name} is {value}; give a whole number"):
         scene_data(**{**stored(tmp_path), **options})
     with pytest.raises(ValueError, match="limit is for"):
         scene_data(**stored(tmp_path), limit=5)
-    for wrong in (dict(block=0), dict(block=2.0), dict(block=4, gap=-1), dict(block=4, draws=0)):
-        with pytest.raises(ValueError, match="split_blocks: .* is "):
+    for wrong in (dict(block=0), dict(block=2.0), dict(block=4, gap=-1), dict(block=4, draws=0), dict(block=25),
+                  dict(block=2, fractions=(0.5, 0.5)), dict(block=2, fractions=(0.9, 0.2, 0.2))):
+        with pytest.raises(ValueError, match="split_blocks"):
             split_blocks(torch.zeros(24, 24, dtype=torch.int64), **wrong)
     for size, stride in [(0, 1), (-1, 1), (4, 0), (4, -2)]:
         with pytest.raises(ValueError, match="window_corners: .* is "):
@@ -263,31 +228,6 @@ def test_the_picture_of_a_run_has_the_accuracy_of_its_test(run, tmp_path):
     tested = (parts.about["region"] == 2) & (y >= 0)
     accuracy = (torch.from_numpy(found).long() == y)[tested].double().mean().item()
     assert accuracy == pytest.approx(evaluate(model, parts.test, Segmentation(16))["accuracy"], abs=2e-3)
-
-
-def test_one_picture_for_each_scene_and_attention(run, tmp_path):
-    maps = load("scene_maps")
-    with pytest.raises(ValueError, match="two runs would be named indian_pines-product"):
-        maps.main([str(run[0]), str(run[0]), "--out", str(tmp_path / "maps.npz")])
-    with pytest.raises(ValueError, match="has no input.json"):
-        maps.main([str(tmp_path)])
-    assert not (tmp_path / "maps.npz").exists()
-
-
-def test_a_scene_with_dates_is_segmented_once():
-    torch.manual_seed(0)
-    config = SegmenterConfig(in_channels=3, classes=4, dim=8, depth=1, heads=2, patch=(1, 2, 2))
-    found = load("scene_maps").segment(HOTSegmenter(config).eval(), torch.randn(2, 10, 13, 3), 8)
-    assert found.shape == (10, 13)
-
-
-def test_every_window_counts_where_it_alone_is_whole():
-    maps = load("scene_maps")
-    seen = np.zeros(145, dtype=int)
-    for i in maps.starts(145, 16):
-        seen[i:i + 16] = i
-    assert (seen[:144] == np.arange(144) // 16 * 16).all() and seen[144] == 129
-    assert maps.starts(16, 16) == [0, 0]
 
 
 def test_simple_models_have_their_rows(tmp_path):

@@ -183,15 +183,6 @@ def test_damaged_series_name_file_line_and_cell(tmp_path, rows, header, text):
     assert path.read_bytes() == before and str(path) in str(error.value)
 
 
-def test_files_that_are_no_tables(tmp_path):
-    (tmp_path / "none.txt").write_bytes(b"")
-    with pytest.raises(ValueError, match="none.txt holds no rows"):
-        load_series(tmp_path / "none.txt")
-    (tmp_path / "noise.csv").write_bytes(bytes(range(256)) * 10)
-    with pytest.raises(ValueError, match="line 1 of .*noise.csv"):
-        load_series(tmp_path / "noise.csv")
-
-
 def test_mending(tmp_path):
     path = write(tmp_path / "x.txt", ["-9999,1", "2,nan", "-9999,-9999", "3,4"], None)
     mended = load_series(path, mend=True)

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from hot_nbdev.book import drawing, shapes
+from hot_nbdev.book import shapes
 
 CASES = {
     "fibers_and_slices": [{}, dict(shape=(2, 3, 5))],
@@ -45,16 +45,3 @@ def test_a_drawing_is_well_formed_and_says_what_is_seen(name, given):
         assert float(size) * min(1, 700 / width) >= 8
     numbers = [float(v) for v in re.findall(r"-?\d+\.?\d*", " ".join(re.findall(r' d="([^"]*)"', html)))]
     assert numbers and min(numbers) >= min(left, top) - 1 and max(numbers) <= max(left + width, top + height) + 1
-
-
-def test_sizes_stand_in_the_words():
-    assert "3 × 4 × 2" in shapes.unfolding(shape=(3, 4, 2)).alt
-    assert "2 × 3 × 5" in shapes.fibers_and_slices(shape=(2, 3, 5)).alt
-    assert repr(shapes.adapter()).startswith("Schematic: ")
-
-
-def test_pieces_grow_the_drawing():
-    d = drawing.Schematic("A box.")
-    d.path(drawing.box(10, 20, 30, 40), "a").path([(0, 0), (10, 5)], closed=False).text(5, 2, "a & b", anchor="start")
-    html = d._repr_html_()
-    assert "a &amp; b" in html and d.box[0] <= 0 and d.box[2:] >= [40, 60] and "currentColor" in html

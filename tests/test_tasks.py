@@ -21,7 +21,6 @@ from hot_nbdev.train.tasks import (  # noqa: E402
     _medmnist,
     auc_acc,
     balanced_weights,
-    mean_scores,
     separate_horizons,
 )
 
@@ -91,34 +90,12 @@ def test_pieces_of_separate_heads_are_the_batch():
     torch.testing.assert_close(grads[0], grads[2])
 
 
-def test_separate_heads_are_seen_through_the_wrapper_of_several_processes():
-    assert separate_horizons(SimpleNamespace(module=heads())) == (2, 6)
-    assert separate_horizons(nn.Linear(1, 1)) == ()
-    shared = heads()
-    shared.config.separate_heads = False
-    assert separate_horizons(shared) == ()
-
-
 def test_a_short_target_is_judged_by_the_head_that_is_for_it():
     model, x, y = heads(), torch.randn(3, 4), torch.randn(3, 6)
     for steps, head in ((2, 2), (1, 2), (3, 6), (6, 6)):
         found = evaluate(model, Tensors(x, y[:, :steps]), Forecasting())
         want = (model(x, horizon=head)[:, :steps] - y[:, :steps]).square().mean()
         assert found["mse"] == pytest.approx(want.item(), rel=1e-5)
-
-
-def test_a_model_without_heads_is_called_as_ever():
-    calls = []
-
-    class Plain(nn.Linear):
-        def forward(self, *inputs, **more):
-            calls.append((len(inputs), more))
-            return super().forward(inputs[0])
-    model, x, y = Plain(4, 6), torch.randn(3, 4), torch.randn(3, 6)
-    for task in (Forecasting(), Classification(6), Segmentation(6)):
-        task.train_output(model, [x])
-        task.output(model, [x, x > 0], y)
-    assert calls == [(1, {}), (2, {})] * 3
 
 
 def test_balanced_weights_leave_out_what_does_not_occur():
@@ -135,12 +112,6 @@ def test_labels_that_do_not_count_change_no_number():
     other = torch.where(kept[..., None], scores, torch.randn(()))
     assert torch.equal(task.loss(scores, y), task.loss(other, y))
     assert torch.equal(task.collect(scores, y), task.collect(other, y))
-
-
-def test_scores_of_several_dates_are_averaged():
-    dates = torch.randn(2, 3, 4, 5, 6)          # (b, dates, height, width, classes)
-    torch.testing.assert_close(mean_scores(dates, torch.zeros(2, 4, 5)), dates.mean(1))
-    assert mean_scores(dates, torch.zeros(2, 3, 4, 5)) is dates
 
 
 def test_an_unknown_criterion_is_refused():

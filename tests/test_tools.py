@@ -47,16 +47,6 @@ def test_execute_tells_which_stored_outputs_are_outdated(tmp_path):
     assert execute.outdated(new, new) == []
 
 
-def test_the_copy_to_execute_in_is_fresh(tmp_path, monkeypatch):
-    for name in ("nbs/a.ipynb", "_build/nbs/gone.ipynb"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    for name, path in [("ROOT", ""), ("NBS", "nbs"), ("COPY", "_build/nbs")]:
-        monkeypatch.setattr(execute, name, tmp_path / path)
-    execute.copy_sources()
-    assert [p.name for p in execute.chapters(execute.COPY)] == ["a.ipynb"]
-
-
 def test_unchanged_lists_new_changed_and_removed_files(tmp_path):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     for name in ("same", "changed", "removed"):
@@ -121,19 +111,3 @@ def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
     for path in chapters:
         said = re.search(r"Reading time: about (\d+) minutes", path.read_text(encoding="utf-8"))
         assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map {found[path.name]}"
-
-
-def test_the_workflow_runs_nbdev_test_under_its_own_name():
-    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]["test"]["steps"]
-    assert ["nbdev_test" in step["run"] for step in steps if step.get("name") == "nbdev_test"] == [True]
-
-
-def test_workflows_test_the_oldest_and_the_floors():
-    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]
-    cfg = ConfigParser()
-    cfg.read(ROOT / "settings.ini", encoding="utf-8")
-    oldest = cfg["DEFAULT"]["min_python"]
-    tested = jobs["test"]["strategy"]["matrix"]["python"]
-    assert tested == [f"3.{minor}" for minor in range(int(oldest.partition(".")[2]), 15)]
-    assert any(step.get("with", {}).get("python-version") == oldest for step in jobs["floors"]["steps"])
-    assert "tools/floors.py" in str(jobs["floors"])

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +16,14 @@ from torch import nn
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
+from forks import FORK, start  # noqa: E402
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.results import Table, append_row, read_rows, row, setting, summarize  # noqa: E402
+from hot_nbdev.results import append_row, read_rows, row  # noqa: E402
 from hot_nbdev.train import runs  # noqa: E402
 from hot_nbdev.train.devices import make_accelerator
 from hot_nbdev.train.loop import (
@@ -184,14 +186,6 @@ def test_a_bar_and_tensorboard_on_request(tmp_path, capsys):
     assert list((tmp_path / "loud" / "tensorboard").glob("events*"))
 
 
-def test_the_bar_moves_with_each_update(tmp_path, monkeypatch):
-    tqdm, moved = pytest.importorskip("tqdm"), []
-    former = tqdm.tqdm.update
-    monkeypatch.setattr(tqdm.tqdm, "update", lambda self, n=1: moved.append(n) or former(self, n))
-    run(tmp_path, progress=True)
-    assert moved == 9 * [1]
-
-
 def test_the_bar_is_there_before_the_optimizer_and_goes_on_where_the_run_does(tmp_path, capsys):
     "The first optimizer of a process takes a second to make; a bar that begins at 0 again would tell a wrong rate."
     said = []
@@ -205,15 +199,17 @@ def test_the_bar_is_there_before_the_optimizer_and_goes_on_where_the_run_does(tm
     assert " 9/9 " in again and " 3/9 " in again
 
 
-def test_a_terminal_that_does_not_know_its_width_has_a_bar(tmp_path):
+def test_a_terminal_that_does_not_know_its_width_has_a_bar(monkeypatch):
     "As one that a script or a container opens: 0 columns, in which a bar would be nothing."
     pty = pytest.importorskip("pty", reason="needs terminals as Unix has them")
+    monkeypatch.delenv("COLUMNS", raising=False)
     ours, its = pty.openpty()
-    words = "from hot_nbdev.train.runs import progress_bar; bar = progress_bar(total=7); bar.update(3); bar.close()"
-    subprocess.run([sys.executable, "-c", words], cwd=tmp_path, stderr=its, check=True,
-                   env={k: v for k, v in os.environ.items() if k != "COLUMNS"})
-    os.close(its)
-    said = os.read(ours, 10_000).decode()
+    with os.fdopen(its, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        bar = runs.progress_bar(total=7)
+        bar.update(3)
+        bar.close()
+        said = os.read(ours, 10_000).decode()
     os.close(ours)
     assert "| 3/7 [" in said
 
@@ -225,15 +221,6 @@ def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
     torch.manual_seed(3)
     run(tmp_path, model=model)
     assert torch.equal(torch.rand(2), want)
-
-
-def test_another_run_in_the_folder_is_refused(tmp_path):
-    run(tmp_path)
-    with pytest.raises(ValueError, match="training.rate was 0.003 and is 0.001.*resume=False"):
-        run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3))
-    _, result = run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3, epochs=1), resume=False)
-    assert result.epochs == 1
-    assert [p.name for p in Checkpoints(tmp_path).paths()] == ["checkpoint-000000003.safetensors"]
 
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, capsys):
@@ -401,18 +388,10 @@ def test_a_row_says_what_was_run(tmp_path):
     test = evaluate(model, part, Classification(2))
     found = row(Classification(2), "pictures", "0" * 32, model, SHORT, result, test, part.x[:1], horizon=3)
     append_row(tmp_path / "t.csv", found)
-    append_row(tmp_path / "t.csv", {**found, "new": 1})
-    append_row(tmp_path / "t.csv", {"task": "x"})
-    first, second, third = read_rows(tmp_path / "t.csv")
+    first, = read_rows(tmp_path / "t.csv")
     assert float(first["test_auc"]) == test["auc"] and json.loads(first["training"])["rate"] == 0.003
     assert int(first["parameters"]) == sum(p.numel() for p in model.parameters())
     assert int(first["multiply_adds"]) > 0
-    assert first["new"] == "" and second["new"] == "1" and third["task"] == "x" and third["seed"] == ""
-    assert [p.name for p in tmp_path.glob("*.part")] == []
-    with (tmp_path / "t.csv").open("a") as f:
-        f.write("1," * 90 + "\n")
-    with pytest.raises(ValueError, match="longer than its header"):
-        append_row(tmp_path / "t.csv", {"task": "x"})
 
 
 def small(config=SHORT, model=None, folder=None, parts=None, task=None, **options):
@@ -512,17 +491,23 @@ def test_a_damaged_fingerprint_is_another_run(tmp_path):
             small(ONE, folder=tmp_path)
 
 
+def hold(folder, told, go):
+    with run_lock(folder):
+        told.set()
+        go.wait()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
     with run_lock(tmp_path), pytest.raises(ValueError, match="another process trains in .*; wait"):
         small(ONE, folder=tmp_path)
-    code = "import sys, os, signal; from hot_nbdev.train.runs import run_lock\n" \
-           "with run_lock(sys.argv[1]):\n" \
-           "    print(1, flush=True); sys.stdin.read(1); os.kill(os.getpid(), signal.SIGKILL)"
-    other = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdin=-1, stdout=-1, text=True)
-    assert other.stdout.readline() == "1\n"
+    told, go = FORK.Event(), FORK.Event()
+    other = start(hold, tmp_path, told, go)
+    assert told.wait(60)
     with pytest.raises(ValueError, match="another process trains in"):
         small(ONE, folder=tmp_path)
-    other.communicate("x")                                  # killed: the system takes its lock back
+    go.set()
+    other.join()                                            # killed: the system takes its lock back
     assert small(ONE, folder=tmp_path).epochs == 1
 
 
@@ -606,12 +591,12 @@ def loaders(generator=None):
     return (DataLoader(Lines(13), 4, shuffle=True, generator=generator), DataLoader(Lines(8, 1), 3))
 
 
-def whole_and_parts(tmp_path, start, stop):
+def whole_and_parts(tmp_path, start, stop, begin=None):
     "Weights, and sums of the batches seen, of a run and of one that is killed after some batches and begun again."
     for folder, stops in (("whole", [None]), ("parts", [stop, None])):
         for last in stops:
             torch.manual_seed(0)
-            model, seen = Masked(), []
+            model, seen = (begin or Masked)(), []
 
             def look(x, mask, y, last=last, seen=seen):
                 if len(seen) == last:
@@ -673,14 +658,10 @@ def test_what_is_no_batch_is_named(tmp_path):
 
 @pytest.mark.parametrize("make", [
     lambda groups, config: torch.optim.SGD(groups, config.rate, momentum=0.9, nesterov=True),
-    lambda groups, config: torch.optim.SGD(groups, config.rate),
     lambda groups, config: torch.optim.RMSprop(groups, config.rate, momentum=0.5, centered=True),
-    lambda groups, config: torch.optim.Adagrad(groups, config.rate),
-    lambda groups, config: torch.optim.NAdam(groups, config.rate),
     lambda groups, config: torch.optim.Rprop([p for g in groups for p in g["params"]], config.rate),
     lambda groups, config: torch.optim.ASGD(groups, config.rate, t0=2),
-    lambda groups, config: torch.optim.Adadelta(groups, config.rate),
-], ids=["momentum", "plain", "RMSprop", "Adagrad", "NAdam", "Rprop", "ASGD", "Adadelta"])
+], ids=["momentum", "RMSprop", "Rprop", "ASGD"])
 def test_any_optimizer_of_torch_is_restored(tmp_path, make):
     def start(model, **options):
         fit(model, Lines(16), Lines(8, 1), Classification(2), TrainConfig(epochs=3, batch_size=4, rate=0.01),
@@ -818,6 +799,7 @@ def test_beginning_again_removes_the_former_best_model(tmp_path):
     with pytest.raises(Killed):
         run(tmp_path, 1, config=dataclasses.replace(SHORT, rate=1e-3), resume=False)
     assert not (tmp_path / "model.safetensors").exists() and not Checkpoints(tmp_path).paths()
+    assert run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3))[1].epochs == SHORT.epochs
 
 
 def test_norms_and_biases_do_not_decay():
@@ -830,12 +812,6 @@ def test_norms_and_biases_do_not_decay():
     assert [names[id(p)] for p in decaying["params"]] == ["nd.weight0", "nd.weight1"]
     assert [names[id(p)] for p in free["params"]] == ["norm.weight", "norm.bias", "line.bias", "nd.bias0"]
     assert (decaying["weight_decay"], free["weight_decay"]) == (0.3, 0.0)
-
-
-def test_the_optimizer_takes_its_settings():
-    made = adamw(decay_groups(nn.Linear(2, 3), 0.3), TrainConfig(rate=0.5, betas=(0.6, 0.7)))
-    assert [(g["lr"], g["betas"], g["weight_decay"]) for g in made.param_groups] == [
-        (0.5, (0.6, 0.7), 0.3), (0.5, (0.6, 0.7), 0.0)]
 
 
 @pytest.mark.parametrize("clip", [0.01, None])
@@ -852,19 +828,3 @@ def test_gradients_are_clipped(clip):
 if __name__ == "__main__":                          # one of the processes
     unbroken_and_resumed(Path(sys.argv[1]))
     torch.distributed.destroy_process_group()
-
-
-def test_tables_of_rows_that_lack_something():
-    rows = [{"data": "a<b>", "loss": "0.5", "model": '{"dim": 8}'},
-            {"data": "a<b>", "loss": None, "model": "ridge"},
-            {"data": "c", "loss": "nan"}, {"data": "c", "loss": "1.5"}]
-    found = summarize(rows, "data", "loss")
-    assert [line["runs"] for line in found] == [2, 2]
-    assert found[0]["loss"] == 0.5 and found[0]["loss_sd"] is None
-    assert math.isnan(found[1]["loss"]) and math.isnan(found[1]["loss_sd"])     # a run that diverged shows
-    assert [setting(r, "dim") for r in rows] == [8, None, None, None]
-    assert "<td>a&lt;b&gt;</td>" in found._repr_html_() and "<b>" not in found._repr_html_()
-    assert summarize([], ["data"], ["loss"]) == [] == Table() and "<table>" in Table()._repr_html_()
-    with pytest.raises(ValueError, match=r"summarize: no row has the columns \['los'\]; they have \['data'"):
-        summarize(rows, ["data"], ["los"])
-    assert Table([{"a": 1}, {"a": 2, "b": 0.5}]).cells() == [["a", "b"], ["1", ""], ["2", "0.500"]]

@@ -71,13 +71,6 @@ def test_cut_and_flipped_volume_files(tmp_path):
             load_volumes("vessel", folder=tmp_path, verify=False)
 
 
-def test_volumes_without_medmnist(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "medmnist", None)
-    monkeypatch.setitem(sys.modules, "medmnist.info", None)
-    with pytest.raises(ImportError, match=r"hot_nbdev\[medmnist\]"):
-        load_volumes("vessel", folder=tmp_path)
-
-
 def own(path, dtype=np.uint8, shape=(6, 7, 8), **changed):
     rng, arrays = np.random.RandomState(0), {}
     for split, n in (("train", 5), ("val", 2), ("test", 3)):
@@ -213,24 +206,14 @@ def test_new_volumes_like_those_of_the_training():
     assert check_volumes((BYTES > 99).astype(np.uint8), shapes)[1] == []
 
 
-@pytest.mark.parametrize(
-    "array, text",
-    [
-        (BYTES[:, :3], r"size \(4, 5, 6\)"),
-        (BYTES[0, 0], r"size \(4, 5, 6\)"),
-        (BYTES[None], "size"),
-        (BYTES[:0], "size"),
-        (BYTES / 255, "multiply by 255"),
-        (BYTES > 300, "real numbers.*bool"),
-        ((BYTES > 99).astype(np.uint8), "multiply by 255"),
-        (BYTES.astype(int) + 300, "between 3.*55"),
-        (BYTES.astype(int) - 1, "between -1 and 253"),
-        (BYTES * 1j, "complex"),
-        (np.where(BYTES == BYTES[0, 0, 0, 1], np.nan, BYTES), "not finite"),
-        (np.where(BYTES == BYTES[0, 0, 0, 1], -np.inf, BYTES), "not finite"),
-        (BYTES / 2.0, "not whole numbers"),
-    ],
-)
+@pytest.mark.parametrize("array, text", [
+    (BYTES[:, :3], r"size \(4, 5, 6\)"), (BYTES[0, 0], r"size \(4, 5, 6\)"), (BYTES[None], "size"), (BYTES[:0], "size"),
+    (BYTES / 255, "multiply by 255"), (BYTES > 300, "real numbers.*bool"), (BYTES * 1j, "complex"),
+    ((BYTES > 99).astype(np.uint8), "multiply by 255"), (BYTES.astype(int) + 300, "between 3.*55"),
+    (BYTES.astype(int) - 1, "between -1 and 253"), (BYTES / 2.0, "not whole numbers"),
+    (np.where(BYTES == BYTES[0, 0, 0, 1], np.nan, BYTES), "not finite"),
+    (np.where(BYTES == BYTES[0, 0, 0, 1], -np.inf, BYTES), "not finite"),
+])
 def test_new_volumes_unlike_those_of_the_training(array, text):
     with pytest.raises(ValueError, match=text):
         check_volumes(array, ABOUT)
