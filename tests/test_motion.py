@@ -138,7 +138,8 @@ def test_the_first_page_names_the_best_rival_of_each_comparison():
     tables, rows = read_tables(), read_rows(results_file("motion.csv"))
     errors = {}
     for model in tables["motion-a1b"].rows:
-        jobs = [MotionJob.from_dict(p.settings) for p in planned("motion-a1b", tables["motion-a1b"], [model], None, range(5))]
+        plans = planned("motion-a1b", tables["motion-a1b"], [model], None, range(5))
+        jobs = [MotionJob.from_dict(plan.settings) for plan in plans]
         errors[model] = sum(float(r["test_nmse"]) for r in rows if any(made_by(job, r) for job in jobs)) / 5
     assert min(errors, key=errors.get).capitalize() in said                # the Fourier operator
 

@@ -1,12 +1,13 @@
-"""The rivals that a reader of the motion study missed: a correlation layer, soft assignment, and a rate that does not fall.
+"""The rivals that the motion study lacked: a correlation layer, soft assignment, and a rate that does not fall.
 
     python -m studies.motion.motion_rivals            what is not in the rows yet, on one thread; some 20 minutes
     python -m studies.motion.motion_rivals --only shifts orders learning noisy
 
-The plan stands in studies/motion/README.md, 27 November 2026. A run adds its rows when it is finished, so the script goes on
-where it was stopped.
+The plan stands in studies/motion/README.md, 27 November 2026. A run adds its rows when it is finished, so the script
+goes on where it was stopped.
 """
 import argparse
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -85,7 +86,8 @@ def nmse(guess, y):
 def shifts(seed):
     for n in (16, 32, 64):
         x, y = (part := motion_data("white", (n, n), seed=seed).test)[torch.arange(len(part))]
-        yield {"size": n, "condition": "clean", "method": "correlation layer", "test_nmse": nmse(correlation_layer(*x.unbind(-1)), y)}
+        yield {"size": n, "condition": "clean", "method": "correlation layer",
+               "test_nmse": nmse(correlation_layer(*x.unbind(-1)), y)}
 
 
 def spoiled_tests(seed, condition):
@@ -101,7 +103,8 @@ def orders(seed):
         a, b, sheet, y = spoiled_tests(seed, condition)
         p, q = soft_assignment(a, b)
         for method, guess in {"Hungarian": hungarian(a, b, sheet), "soft assignment": p @ sheet @ q.mT}.items():
-            yield {"size": "16 x 16 in another order", "condition": condition, "method": method, "test_nmse": nmse(guess, y)}
+            yield {"size": "16 x 16 in another order", "condition": condition, "method": method,
+                   "test_nmse": nmse(guess, y)}
 
 
 def job_of(table, row, seed):
@@ -144,9 +147,8 @@ def noisy(seed):
             a, b, sheet = x.unbind(-1)
             return torch.stack([a, spoiled(b, *how), sheet], -1)
         last = 50 * job.epochs
-        for step, (model, _) in enumerate(updates(job, lambda s: job.rate * schedule(s, last, last // 20), spoil), 1):
-            if step == last:
-                break
+        rate = [job.rate * schedule(s, last, last // 20) for s in range(last)]
+        *_, (model, _) = itertools.islice(updates(job, rate.__getitem__, spoil), last)
         a, b, sheet, y = spoiled_tests(seed, condition)
         yield {"size": "16 x 16 in another order", "condition": condition, "method": "product, trained",
                "test_nmse": tested(model, torch.stack([a, b, sheet], -1), y)}
@@ -158,7 +160,8 @@ def learning(seed):
     for name in ("product", "full"):
         for step, (model, spent) in enumerate(updates(job_of("motion-16", name, seed), lambda s: 0.01), 1):
             if step % 25 == 0:
-                yield {"model": name, "rate": 0.01, "updates": step, "seconds": f"{spent:.2f}", "test_nmse": tested(model, x, y)}
+                yield {"model": name, "rate": 0.01, "updates": step, "seconds": f"{spent:.2f}",
+                       "test_nmse": tested(model, x, y)}
             if step == 600:
                 break
 
@@ -179,7 +182,8 @@ def main():
         done = {(r["run"], r["seed"]) for r in read_rows(path)}
         for seed in (s for s in range(seeds) if (name, str(s)) not in done):
             for row in list(run(seed)):
-                row |= {"test_nmse": f"{row['test_nmse']:.4g}", "processor": processor(), "torch": torch.__version__.split("+")[0]}
+                row |= {"test_nmse": f"{row['test_nmse']:.4g}", "processor": processor(),
+                        "torch": torch.__version__.split("+")[0]}
                 append_row(path, {"run": name, "seed": seed, **row})
             print(name, seed, file=sys.stderr, flush=True)
 
