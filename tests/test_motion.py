@@ -4,15 +4,18 @@ import json
 import numpy as np
 import pytest
 import torch
+from chapters import ROOT
+from scripts import load
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
+from hot_nbdev.book import results_file  # noqa: E402
 from hot_nbdev.commands import hot_motion, hot_predict, hot_reproduce  # noqa: E402
 from hot_nbdev.jobs import build, config_for, job_class, run_name  # noqa: E402
 from hot_nbdev.models import load_model  # noqa: E402
 from hot_nbdev.motion import MotionJob  # noqa: E402
 from hot_nbdev.paired import read_scores  # noqa: E402
 from hot_nbdev.results import read_rows  # noqa: E402
-from hot_nbdev.tables import planned, read_tables  # noqa: E402
+from hot_nbdev.tables import made_by, planned, read_tables  # noqa: E402
 from hot_nbdev.train.tasks import Fields  # noqa: E402
 
 SMALL = ["--data", "white", "--size", "8", "8", "--samples", "64", "--epochs", "2", "--cpu", "--no-progress"]
@@ -107,3 +110,58 @@ def test_every_table_of_motion_plans_runs_that_can_be_made(capsys):
             assert config_for(job, job.size, 3 if job.move == "align" else 2).classes == 1, title
     hot_reproduce([next(iter(tables)), "--dry-run", "--seeds", "0"])
     assert "white" in capsys.readouterr().out.lower()
+
+
+def mean_errors(rows, **where):
+    "Method or model -> mean error on the test part, of the rows where these columns hold."
+    found = {}
+    for r in rows:
+        if all(r[column] == value for column, value in where.items()) and not r["method"].startswith("true"):
+            found.setdefault(r["method"], []).append(float(r["test_nmse"]))
+    return {method: sum(own) / len(own) for method, own in found.items()}
+
+
+def test_the_first_page_names_the_best_rival_of_each_comparison():
+    "Of what learns and of what needs no training, by the rows; and the product is not called best where it is not."
+    first = json.loads((ROOT / "nbs" / "index.ipynb").read_text(encoding="utf-8"))
+    told = "".join(next("".join(c["source"]) for c in first["cells"] if "## Measured" in "".join(c["source"])))
+    said = told[told.index("## Measured"):].replace("\n", " ")
+    added, simple = (read_rows(results_file(name)) for name in ("motion_rivals.csv", "motion_simple.csv"))
+    shifts = {**mean_errors(added, run="shifts", size="32"), **mean_errors(simple, data="white", size="32")}
+    assert min(shifts, key=shifts.get) in said and "correlation layer" in said and shifts["correlation layer"] < 1e-9
+    for condition in ("clean", "noise 0.3", "noise 0.6", "a fifth missing"):
+        found = mean_errors(added, size="16 x 16 in another order", condition=condition)
+        found.pop("Hungarian") if condition == "clean" else None         # both are exact there, to rounding
+        assert min(found, key=found.get) in said, condition
+    real = mean_errors(simple, data="a1b")
+    assert min(real, key=real.get) in said
+    tables, rows = read_tables(), read_rows(results_file("motion.csv"))
+    errors = {}
+    for model in tables["motion-a1b"].rows:
+        plans = planned("motion-a1b", tables["motion-a1b"], [model], None, range(5))
+        jobs = [MotionJob.from_dict(plan.settings) for plan in plans]
+        errors[model] = sum(float(r["test_nmse"]) for r in rows if any(made_by(job, r) for job in jobs)) / 5
+    assert min(errors, key=errors.get).capitalize() in said                # the Fourier operator
+
+
+def test_a_correlation_layer_follows_any_shift_and_soft_assignment_any_order():
+    rivals = load("motion_rivals")
+    for sizes in [(16, 16), (12, 20)]:
+        u0 = torch.randn(3, *sizes, generator=torch.Generator().manual_seed(0))
+        u1, u2 = u0.roll((5, -3), (1, 2)), u0.roll((10, -6), (1, 2))
+        torch.testing.assert_close(rivals.correlation_layer(u0, u1), u2, rtol=0, atol=1e-5)
+    a = torch.randn(4, 9, 12, generator=torch.Generator().manual_seed(1))
+    rows, columns = torch.randperm(9), torch.randperm(12)
+    p, q = rivals.soft_assignment(a, a[:, rows][:, :, columns])
+    assert (p.argmax(-1) == rows).all() and (q.argmax(-1) == columns).all()
+    assert torch.allclose(p.sum(-1), torch.ones(4, 9)) and torch.allclose(p.sum(-2), torch.ones(4, 9), atol=1e-3)
+
+
+def test_rows_of_the_untrained_rivals_are_what_the_script_gives():
+    rivals = load("motion_rivals")
+    stored = {(r["condition"], r["method"]): float(r["test_nmse"])
+              for r in read_rows(results_file("motion_rivals.csv")) if (r["run"], r["seed"]) == ("orders", "0")}
+    a, b, sheet, y = rivals.spoiled_tests(0, "noise 0.3")
+    assert abs(rivals.nmse(rivals.hungarian(a, b, sheet), y) - stored["noise 0.3", "Hungarian"]) < 1e-3
+    p, q = rivals.soft_assignment(a, b)
+    assert rivals.nmse(p @ sheet @ q.mT, y) < 1e-3 and stored["noise 0.3", "soft assignment"] < 1e-3
