@@ -30,8 +30,8 @@ from hot_nbdev.attention import FullAttention
 from hot_nbdev.axial import AxialAttention
 from hot_nbdev.cost import cost, count
 from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.results import append_row, library_commit, processor, read_rows
 from hot_nbdev.streams import step, steps
+from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
 
 DIM, HEADS, FRAME = 64, 8, (8, 8)
 CUBES = [(n,) * 3 for n in (7, 10, 14, 20, 28, 40, 64)]

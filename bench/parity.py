@@ -36,7 +36,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import hot_nbdev
-from hot_nbdev.results import append_row, library_commit, processor
+from hot_nbdev.train.results import append_row, library_commit, processor
 
 HERE = Path(__file__).resolve().parent
 OWN, OTHER = "hot_nbdev", "other_hot_nbdev"

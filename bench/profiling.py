@@ -29,7 +29,7 @@ from hot_nbdev.attention import FullAttention, softmax_map, split
 from hot_nbdev.axial import AxialAttention
 from hot_nbdev.cost import cost
 from hot_nbdev.kronecker_attention import KroneckerAttention, along, mean, product
-from hot_nbdev.results import Table, append_row, processor
+from hot_nbdev.train.results import Table, append_row, processor
 
 
 class Absent(Exception):

@@ -20,7 +20,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from hot_nbdev.results import library_commit, processor
+from hot_nbdev.train.results import library_commit, processor
 
 RESULTS = Path(__file__).with_name("rows")
 SQUARE = 1024

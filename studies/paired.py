@@ -1,5 +1,5 @@
 """Differences paired by seed, and the correction for their number."""
-from hot_nbdev.paired import holm, paired_t
+from hot_nbdev.train.paired import holm, paired_t
 
 
 def paired(ours, theirs):

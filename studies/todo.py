@@ -30,7 +30,7 @@ def reproduce_parser():
 
 def single_runs(line):
     "Arguments of hot_reproduce for each row and seed that a line asks for."
-    from hot_nbdev.tables import read_tables
+    from hot_nbdev.cli.tables import read_tables
     words = shlex.split(line, comments=True)
     if words[:1] != ["hot_reproduce"]:
         return []
@@ -53,13 +53,13 @@ def begin():
     "In each process: what all runs need."
     import torch
 
-    import hot_nbdev.commands  # noqa: F401
+    import hot_nbdev.cli.commands  # noqa: F401
     torch.set_num_threads(1)
 
 
 def done(run):
     "Do one; what it said where it failed."
-    from hot_nbdev.commands import hot_reproduce
+    from hot_nbdev.cli.commands import hot_reproduce
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

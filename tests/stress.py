@@ -31,7 +31,7 @@ import forks  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from hot_nbdev.results import append_row, read_rows, write_csv  # noqa: E402
+from hot_nbdev.train.results import append_row, read_rows, write_csv  # noqa: E402
 
 
 class Found(NamedTuple):

@@ -18,14 +18,14 @@ from smallfiles import write_series
 
 from hot_nbdev import names
 from hot_nbdev.book import results_file
+from hot_nbdev.cli.jobs import job_class
+from hot_nbdev.cli.tables import is_done, planned, read_tables
 from hot_nbdev.data import volume_data
 from hot_nbdev.data.moved import Aligned, Shifted, motion_data, white_fields
 from hot_nbdev.data.series import SERIES
-from hot_nbdev.jobs import job_class
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.results import read_rows
-from hot_nbdev.tables import is_done, planned, read_tables
+from hot_nbdev.train.results import read_rows
 from hot_nbdev.train.tasks import Fields
 
 ROOT = Path(__file__).parents[1]

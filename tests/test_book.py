@@ -89,7 +89,7 @@ def test_the_wheel_says_what_settings_say(wheel):
 def test_the_wheel_works_where_there_is_no_git(wheel, tmp_path):
     "In an empty folder, with nothing on the path for programs."
     code = ("import hot_nbdev, torch\nfrom hot_nbdev import KroneckerAttention\n"
-            "from hot_nbdev.results import library_commit\n"
+            "from hot_nbdev.train.results import library_commit\n"
             "assert KroneckerAttention(8, heads=2, order=2)(torch.randn(1, 2, 3, 8)).shape == (1, 2, 3, 8)\n"
             "print(hot_nbdev.__file__, hot_nbdev.__version__, repr(library_commit()))")
     env = os.environ | {"PYTHONPATH": str(wheel), "PATH": ""}

@@ -16,8 +16,8 @@ from smallfiles import SERIES, TINY, dates, fails, waves, write_lines, write_sce
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev import commands, jobs  # noqa: E402
-from hot_nbdev.commands import (  # noqa: E402
+from hot_nbdev.cli import commands, jobs  # noqa: E402
+from hot_nbdev.cli.commands import (  # noqa: E402
     as_flags,
     hot_classify,
     hot_forecast,
@@ -27,10 +27,10 @@ from hot_nbdev.commands import (  # noqa: E402
     hot_segment,
     say,
 )
-from hot_nbdev.jobs import config_for, job_class  # noqa: E402
+from hot_nbdev.cli.jobs import config_for, job_class  # noqa: E402
 from hot_nbdev.models import make_model  # noqa: E402
-from hot_nbdev.results import append_row, read_rows  # noqa: E402
 from hot_nbdev.train import runs  # noqa: E402
+from hot_nbdev.train.results import append_row, read_rows  # noqa: E402
 
 COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_motion, hot_predict, hot_reproduce)
 TRAINED = ["--data", "waves.csv", *SERIES]
@@ -397,8 +397,8 @@ def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost, word
 
 @pytest.mark.parametrize("words, message", [
     (["--score", "2", "48"], "score is [2, 48], but the model is trained for 12 steps"),
-    (["--combine", "sum"], "--attention hot1 or hot2"),
-    (["--attention", "full", "--combine", "sum"], "--attention hot1 or hot2"),
+    (["--combine", "sum"], "--attention hot1, hot2 or tied"),
+    (["--attention", "full", "--combine", "sum"], "--attention hot1, hot2 or tied"),
     (["--model", "dlinear", "--model-option", "trend=true"], "trend is True"),
     (["--model", "linear", "--model-option", "horizons=4"], "horizons cannot be given"),
     (["--model-option", "depth=null"], "depth is None"), (["--model-option", "horizons=[5]"], "did you mean 'horizon'"),
@@ -476,7 +476,7 @@ def test_a_row_is_made_again_beside_its_table_and_compared(capsys, monkeypatch):
     append_row("studies/ablations/forecast.csv", row)
     found, made = dict(row), []
     monkeypatch.setattr(commands, "run_job", lambda job, say: made.append(job) or argparse.Namespace(rows=[found]))
-    monkeypatch.setattr("hot_nbdev.tables.file_md5", lambda path: "")
+    monkeypatch.setattr("hot_nbdev.cli.tables.file_md5", lambda path: "")
     for value, said in ((0.08650664, "the same to six digits: test_mse 0.0865066"),
                         (0.08651, "not the same: test_mse 0.08651 (was 0.0865066)")):
         found["test_mse"] = value

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from hot_nbdev.book import results_file
 from hot_nbdev.cost import count
 from hot_nbdev.kronecker import kron
-from hot_nbdev.results import read_rows, write_csv
+from hot_nbdev.train.results import read_rows, write_csv
 
 PEERS = 'not installed: pip install "hot_nbdev[peers]"'
 

@@ -21,7 +21,7 @@ from hot_nbdev.maps import (
 from hot_nbdev.model_config import HOTConfig
 from hot_nbdev.models import HOTEncoder
 from hot_nbdev.names import kronecker
-from hot_nbdev.results import read_rows
+from hot_nbdev.train.results import read_rows
 
 
 def maps(*shape, sizes=(3, 4), blocks=2):

@@ -9,13 +9,13 @@ from scripts import load
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 from hot_nbdev.book import results_file  # noqa: E402
-from hot_nbdev.commands import hot_motion, hot_predict, hot_reproduce  # noqa: E402
-from hot_nbdev.jobs import build, config_for, job_class, run_name  # noqa: E402
+from hot_nbdev.cli.commands import hot_motion, hot_predict, hot_reproduce  # noqa: E402
+from hot_nbdev.cli.jobs import build, config_for, job_class, run_name  # noqa: E402
+from hot_nbdev.cli.motion import MotionJob  # noqa: E402
+from hot_nbdev.cli.tables import made_by, planned, read_tables  # noqa: E402
 from hot_nbdev.models import load_model  # noqa: E402
-from hot_nbdev.motion import MotionJob  # noqa: E402
-from hot_nbdev.paired import read_scores  # noqa: E402
-from hot_nbdev.results import read_rows  # noqa: E402
-from hot_nbdev.tables import made_by, planned, read_tables  # noqa: E402
+from hot_nbdev.train.paired import read_scores  # noqa: E402
+from hot_nbdev.train.results import read_rows  # noqa: E402
 from hot_nbdev.train.tasks import Fields  # noqa: E402
 
 SMALL = ["--data", "white", "--size", "8", "8", "--samples", "64", "--epochs", "2", "--cpu", "--no-progress"]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hot_nbdev.book import results_file
-from hot_nbdev.results import read_rows
+from hot_nbdev.train.results import read_rows
 
 SYSTEMS = ["language", "adapters", "rnn", "transformer", "waves", "table", "table-number", "cnn", "cnn-slices",
            "teacher", "distill", "diffusion", "sentence"]

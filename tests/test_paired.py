@@ -16,8 +16,9 @@ pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'h
 
 from sklearn.metrics import roc_auc_score  # noqa: E402
 
-from hot_nbdev.commands import hot_classify, hot_forecast, hot_segment  # noqa: E402
-from hot_nbdev.paired import (  # noqa: E402
+from hot_nbdev.cli.commands import hot_classify, hot_forecast, hot_segment  # noqa: E402
+from hot_nbdev.train.loop import evaluate  # noqa: E402
+from hot_nbdev.train.paired import (  # noqa: E402
     add_rows,
     delong,
     holm,
@@ -27,8 +28,7 @@ from hot_nbdev.paired import (  # noqa: E402
     scores_name,
     write_scores,
 )
-from hot_nbdev.results import read_rows  # noqa: E402
-from hot_nbdev.train.loop import evaluate  # noqa: E402
+from hot_nbdev.train.results import read_rows  # noqa: E402
 from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation, Task  # noqa: E402
 
 

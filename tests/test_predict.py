@@ -8,7 +8,7 @@ import pytest
 import torch
 from smallfiles import dates, fails, waves, write_lines, write_series
 
-from hot_nbdev.commands import hot_predict
+from hot_nbdev.cli.commands import hot_predict
 from hot_nbdev.data.predict import Inputs, predict, read_inputs
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import make_model

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from hot_nbdev import kronecker_attention
 from hot_nbdev.cost import count
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean
-from hot_nbdev.results import read_rows
+from hot_nbdev.train.results import read_rows
 
 profiling = load("profiling")
 profile, rivals = profiling.profile, profiling.rivals

@@ -9,7 +9,7 @@ import pytest
 import stress
 
 from hot_nbdev.book import results_file
-from hot_nbdev.results import read_rows
+from hot_nbdev.train.results import read_rows
 
 ROWS = read_rows(stress.ROOT / "nbs" / "promises.csv")
 

@@ -13,7 +13,7 @@ from forks import start
 from torch import nn
 
 import hot_nbdev
-from hot_nbdev.results import (
+from hot_nbdev.train.results import (
     Table,
     append_row,
     check_results,

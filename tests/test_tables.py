@@ -11,11 +11,9 @@ from scripts import load
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
 from hot_nbdev.book import results_file  # noqa: E402
-from hot_nbdev.commands import _jobs  # noqa: E402
-from hot_nbdev.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
-from hot_nbdev.models import make_model  # noqa: E402
-from hot_nbdev.results import read_rows, write_csv  # noqa: E402
-from hot_nbdev.tables import (  # noqa: E402
+from hot_nbdev.cli.commands import _jobs  # noqa: E402
+from hot_nbdev.cli.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
+from hot_nbdev.cli.tables import (  # noqa: E402
     is_done,
     made_by,
     planned,
@@ -23,6 +21,8 @@ from hot_nbdev.tables import (  # noqa: E402
     results_of,
     scripts,
 )
+from hot_nbdev.models import make_model  # noqa: E402
+from hot_nbdev.train.results import read_rows, write_csv  # noqa: E402
 
 TABLES, SCRIPTS = read_tables(), scripts()
 

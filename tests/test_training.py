@@ -23,7 +23,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.results import append_row, read_rows, row  # noqa: E402
 from hot_nbdev.train import runs  # noqa: E402
 from hot_nbdev.train.devices import make_accelerator
 from hot_nbdev.train.loop import (
@@ -38,6 +37,7 @@ from hot_nbdev.train.loop import (
     shares,
     train_step,
 )
+from hot_nbdev.train.results import append_row, read_rows, row  # noqa: E402
 from hot_nbdev.train.runs import Checkpoints, content, run_lock  # noqa: E402
 from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation  # noqa: E402
 

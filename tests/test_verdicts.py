@@ -10,7 +10,7 @@ from assertions import asserted
 from chapters import CHAPTERS, NBS, runs
 from verdicts import LEDGER, cells_of, lost, mended, read, write
 
-from hot_nbdev.results import read_rows
+from hot_nbdev.train.results import read_rows
 
 ROWS = read()
 PAPERS = {"HOT, version 1": 94, "HOT, version 2": 105, "NdLinear": 56, "correction": 46, "this book": 20}

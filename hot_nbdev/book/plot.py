@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ..kronecker import kron, kron_sum
 from ..maps import check_blocks
-from ..results import summarize
 from ..storage import atomic_write
+from ..train.results import summarize
 
 # %% ../../nbs/63_plot.ipynb #p0000010
 def _mean_maps(

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..results import write_csv
 from ..storage import Locked, atomic_write, lock
 from .parts import Samples, as_part
+from .results import write_csv
 
 # %% ../../nbs/57_runs.ipynb #7b965d19
 class Checkpoints:

@@ -28,8 +28,8 @@ from hot_nbdev.kronecker import kron
 from hot_nbdev.maps import map_rows, model_maps
 from hot_nbdev.model_config import ForecasterConfig
 from hot_nbdev.models import HOTForecaster
-from hot_nbdev.results import library_commit
 from hot_nbdev.train.loop import TrainConfig, fit
+from hot_nbdev.train.results import library_commit
 from hot_nbdev.train.runs import Checkpoints
 from hot_nbdev.train.tasks import Forecasting
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import torch
 
-from hot_nbdev.jobs import run_job
-from hot_nbdev.motion import MotionJob
+from hot_nbdev.cli.jobs import run_job
+from hot_nbdev.cli.motion import MotionJob
+from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.names import ATTENTIONS, kronecker
-from hot_nbdev.results import read_rows, write_csv
-from hot_nbdev.tables import merged, read_tables
+from hot_nbdev.train.results import read_rows, write_csv
 from studies.motion.motion_tables import SEARCHED, chosen
 
 ROOT, FOLDER, GRID = Path(__file__).parents[2], "studies/centred/rows", (0.003, 0.01, 0.03)

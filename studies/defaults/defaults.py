@@ -26,10 +26,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import rankdata
 
-from hot_nbdev.jobs import JOBS, job_class
-from hot_nbdev.paired import holm
-from hot_nbdev.results import Table, read_rows, write_csv
-from hot_nbdev.tables import merged, read_tables
+from hot_nbdev.cli.jobs import JOBS, job_class
+from hot_nbdev.cli.tables import merged, read_tables
+from hot_nbdev.train.paired import holm
+from hot_nbdev.train.results import Table, read_rows, write_csv
 from studies.motion.motion_tables import written
 
 HERE, LACKING = Path(__file__).parent, "needs a command that this version does not have"

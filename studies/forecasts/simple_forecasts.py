@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 from hot_nbdev.data import forecast_data
-from hot_nbdev.results import library_commit, read_rows, write_csv
 from hot_nbdev.rivals.linear import LinearConfig, least_squares, simple_forecaster
 from hot_nbdev.train.loop import evaluate
+from hot_nbdev.train.results import library_commit, read_rows, write_csv
 from hot_nbdev.train.tasks import Forecasting
 
 OUT = Path(__file__).with_name("simple_forecasts.csv")

@@ -28,7 +28,7 @@ from sklearn.neighbors import NearestCentroid
 from torch import nn
 
 from hot_nbdev.cost import count
-from hot_nbdev.results import append_row, library_commit, processor, read_rows
+from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
 from studies.ndlinear.systems import training
 from studies.paired import table
 from studies.rates import choose, finite

@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from hot_nbdev.results import append_row, read_rows
+from hot_nbdev.train.results import append_row, read_rows
 from studies.kin.kin import HEAD, HERE, KEY, SEEDS, about, chapter, deal, families, networks, run, summary
 from studies.rates import rate, step
 

@@ -26,11 +26,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hot_nbdev.jobs import build, job_class
-from hot_nbdev.paired import delong, holm, paired_t, read_scores
-from hot_nbdev.results import processor, read_rows, write_csv
-from hot_nbdev.tables import merged
+from hot_nbdev.cli.jobs import build, job_class
+from hot_nbdev.cli.tables import merged
+from hot_nbdev.train.paired import delong, holm, paired_t, read_scores
 from hot_nbdev.train.parts import redrawn, sampled
+from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored, told
 from studies.forecasts.simple_forecasts import from_all
 from studies.forecasts.simple_forecasts import rows as simple_rows

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from hot_nbdev.results import append_row, library_commit, read_rows
+from hot_nbdev.train.results import append_row, library_commit, read_rows
 
 ROOT = Path(__file__).parents[2]
 OUT = Path(__file__).with_name("modes.csv")

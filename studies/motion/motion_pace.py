@@ -25,9 +25,9 @@ from pathlib import Path
 
 import torch
 
-from hot_nbdev.jobs import build
-from hot_nbdev.motion import MotionJob
-from hot_nbdev.results import processor, write_csv
+from hot_nbdev.cli.jobs import build
+from hot_nbdev.cli.motion import MotionJob
+from hot_nbdev.train.results import processor, write_csv
 
 NORM = {"attention_options": {"qk_norm": True}}
 DRAWN = {"attention_options": {"qk_norm": True, "qk_gain": 1.0}}     # as the study was written, whatever the default is

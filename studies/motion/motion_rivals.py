@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from hot_nbdev.cli.jobs import build
+from hot_nbdev.cli.motion import MotionJob
+from hot_nbdev.cli.tables import planned, read_tables
 from hot_nbdev.data.moved import motion_data
-from hot_nbdev.jobs import build
-from hot_nbdev.motion import MotionJob
-from hot_nbdev.results import append_row, processor, read_rows
-from hot_nbdev.tables import planned, read_tables
 from hot_nbdev.train.loop import schedule
+from hot_nbdev.train.results import append_row, processor, read_rows
 from hot_nbdev.train.tasks import Fields
 from studies.motion.motion_simple import matched
 

@@ -20,7 +20,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from hot_nbdev.data.moved import Aligned, motion_data
-from hot_nbdev.results import append_row, read_rows
+from hot_nbdev.train.results import append_row, read_rows
 from hot_nbdev.train.tasks import Fields
 
 SHIFTS = [("white", 16, None), ("white", 32, None), ("white", 64, None), ("white", 128, None), ("sentinel2", 32, 8),

@@ -15,9 +15,9 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from hot_nbdev.jobs import job_class
-from hot_nbdev.results import read_rows
-from hot_nbdev.tables import merged
+from hot_nbdev.cli.jobs import job_class
+from hot_nbdev.cli.tables import merged
+from hot_nbdev.train.results import read_rows
 from studies.motion import motion_pace
 
 HERE = Path(__file__).parent

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import torch
 
+from hot_nbdev.cli.motion import MotionJob
+from hot_nbdev.cli.tables import made_by, planned, read_tables
 from hot_nbdev.data.moved import motion_data
 from hot_nbdev.models import load_model
-from hot_nbdev.motion import MotionJob
-from hot_nbdev.results import processor, read_rows, write_csv
-from hot_nbdev.tables import made_by, planned, read_tables
+from hot_nbdev.train.results import processor, read_rows, write_csv
 from hot_nbdev.train.tasks import Fields
 from studies.centred import centred
 

@@ -28,7 +28,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from hot_nbdev.results import append_row, read_rows
+from hot_nbdev.train.results import append_row, read_rows
 from studies.ndlinear.systems import SYSTEMS, images, sources
 from studies.ndlinear.systems.sources import Absent
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from hot_nbdev.results import append_row, library_commit, processor, read_rows
+from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
 from studies.ndlinear.systems import SYSTEMS
 from studies.ndlinear.systems.layers import count
 from studies.ndlinear.systems.sources import Absent

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
+from hot_nbdev.cli.jobs import run_job
+from hot_nbdev.cli.motion import MotionJob
+from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.data import Splits, digest
 from hot_nbdev.data.moved import FIELDS, Drawn, white_fields
-from hot_nbdev.jobs import run_job
-from hot_nbdev.motion import MotionJob
-from hot_nbdev.results import read_rows, write_csv
-from hot_nbdev.tables import merged, read_tables
+from hot_nbdev.train.results import read_rows, write_csv
 from studies.motion.motion_tables import GRID, SEARCHED, chosen
 
 ROOT, FOLDER, SIZE, SEEDS = Path(__file__).parents[2], "studies/nearest/rows", 16, (0, 1, 2, 3, 4)

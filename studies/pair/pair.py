@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.jobs import build, job_class
-from hot_nbdev.paired import holm, paired_t
-from hot_nbdev.results import processor, read_rows, write_csv
-from hot_nbdev.tables import merged, read_tables
+from hot_nbdev.cli.jobs import build, job_class
+from hot_nbdev.cli.tables import merged, read_tables
+from hot_nbdev.train.paired import holm, paired_t
 from hot_nbdev.train.parts import redrawn, sampled
+from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored
 from studies.motion.motion_tables import chosen, written
 

@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-from hot_nbdev.jobs import job_class, run_job
-from hot_nbdev.results import read_rows
-from hot_nbdev.tables import is_done, planned, read_tables
+from hot_nbdev.cli.jobs import job_class, run_job
+from hot_nbdev.cli.tables import is_done, planned, read_tables
+from hot_nbdev.train.results import read_rows
 
 HERE = Path(__file__).resolve().parent
 PARTS = [name for name in read_tables(HERE / "tables.json") if name.startswith("papers-")]

@@ -12,7 +12,7 @@ from pathlib import Path
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
-from hot_nbdev.results import write_csv
+from hot_nbdev.train.results import write_csv
 from studies.peft.peft_task import SEEDS, SHIFTS, digits, split
 
 OUT = Path(__file__).with_name("peft_simple.csv")

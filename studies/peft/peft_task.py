@@ -25,7 +25,7 @@ from sklearn.datasets import load_digits
 
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.results import append_row, library_commit, processor, read_rows
+from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
 from studies.ndlinear.systems.training import Task, for_steps
 from studies.paired import table
 from studies.rates import choose

@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.results import append_row, library_commit, processor, read_rows
+from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
 from studies.paired import table
 from studies.rates import choose
 

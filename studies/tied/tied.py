@@ -11,10 +11,10 @@ import argparse
 import json
 from pathlib import Path
 
-from hot_nbdev.jobs import job_class, run_job
-from hot_nbdev.paired import holm, paired_t
-from hot_nbdev.results import read_rows, write_csv
-from hot_nbdev.tables import is_done, merged, planned, read_tables
+from hot_nbdev.cli.jobs import job_class, run_job
+from hot_nbdev.cli.tables import is_done, merged, planned, read_tables
+from hot_nbdev.train.paired import holm, paired_t
+from hot_nbdev.train.results import read_rows, write_csv
 from studies.defaults.defaults import scored
 from studies.rates import choose
 
