@@ -375,6 +375,30 @@ def test_growth_leaves_out_what_takes_too_long_or_too_much(growth, tmp_path):
     assert growth.run(tmp_path / "rows.csv", chosen, 60.0, 99.0, cpu) == 0
 
 
+def test_the_bench_of_a_card_runs_without_one_and_goes_on_where_it_stopped(load, tmp_path, capsys):
+    gpu, out = load("gpu"), str(tmp_path / "g.csv")
+    few = ["--device", "cpu", "--quick", "--ways", "eager", "graph", "fused", "--out", out]
+    given = {c[-2:] for c in gpu.cases()}
+    assert len([*gpu.cases()]) == len({*gpu.cases()})
+    assert given == {(k, w) for k in ("forward", "train") for w in gpu.WAYS}
+    gpu.main([*few, "--minutes", "0.02"])
+    first = read_rows(tmp_path / "g.csv")
+    gpu.main(few)
+    rows = read_rows(tmp_path / "g.csv")
+    assert rows[:len(first)] == first
+    assert [r["layer"] for r in rows[:4]] == ["bandwidth", "float32", "bfloat16", "launches"]
+    assert all(float(r["rate"]) > 0 and r["card"] and r["torch"] for r in rows[:4])
+    table = [r for r in rows if r["way"]]
+    assert len(table) == 72 == len({tuple(r[k] for k in gpu.KEY) for r in table})
+    assert all(float(r["seconds"]) > 0 and float(r["off"]) == 0 for r in table if r["way"] == "eager")
+    assert all(r["note"].startswith("left out") for r in table if r["way"] != "eager")
+    capsys.readouterr()
+    gpu.main([*few, "--dry-run"])
+    assert "0 to do" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="measures a card"):
+        gpu.main(["--device", "cpu"])
+
+
 def test_parity_notices_kernels_and_memory(load, tmp_path, monkeypatch):
     "The other library does two operations more, on whole tensors."
     parity = load("parity")

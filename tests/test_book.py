@@ -75,7 +75,7 @@ def test_the_wheel_says_what_settings_say(wheel):
     needs = about.get_all("Requires-Dist")
     plain = {re.sub(r"[\s()]", "", need) for need in needs if "extra ==" not in need}
     assert plain == set(SETTINGS["requirements"].split())
-    assert set(about.get_all("Provides-Extra")) == {"train", "medmnist", "book", "peers", "dev"}
+    assert set(about.get_all("Provides-Extra")) == {"train", "gpu", "medmnist", "book", "peers", "dev"}
     for name in ("book", "train"):
         listed = {re.match(r"[\w-]+", need)[0] for need in needs if re.search(f"extra == ['\"]{name}['\"]", need)}
         assert {re.match(r"[\w-]+", r)[0] for r in SETTINGS[f"{name}_requirements"].split()} <= listed

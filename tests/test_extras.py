@@ -9,7 +9,7 @@ from packaging.utils import canonicalize_name
 
 SETTINGS = ConfigParser()
 SETTINGS.read(ROOT / "settings.ini", encoding="utf-8")
-EXTRAS = {"train": ["train"], "book": ["book", "train"], "peers": ["peers"], "medmnist": ["medmnist"]}
+EXTRAS = {"train": ["train"], "book": ["book", "train"], "peers": ["peers"], "gpu": ["gpu"], "medmnist": ["medmnist"]}
 
 
 def asked(extra):
@@ -31,7 +31,7 @@ def asked(extra):
     return seen
 
 
-@pytest.mark.parametrize("extra", ["train", "book", "peers"])
+@pytest.mark.parametrize("extra", ["train", "book", "peers", "gpu"])
 def test_an_extra_leaves_the_torch_that_is_there(extra):
     found = asked(extra)
     assert "torchvision" not in found and "torchaudio" not in found
