@@ -131,6 +131,8 @@ def nd_linear(
     return _run(x, weights, biases, sequence, _way(D, H, sequence, came == each))
 
 # %% ../nbs/13_ndlinear.ipynb #nd-twin
+#| code-fold: true
+#| code-summary: "Source of _nearest_factors, the factors of the nearest Kronecker product"
 def _nearest_factors(S: Tensor, D: tuple, H: tuple) -> Sequence[Tensor]:
     "The factors of the Kronecker product nearest to a matrix."
     if len(D) == 1:
@@ -142,6 +144,8 @@ def _nearest_factors(S: Tensor, D: tuple, H: tuple) -> Sequence[Tensor]:
     return [S.new_zeros(h, d) for h, d in zip(H, D)]        # nothing to fit, and nothing to divide by
 
 # %% ../nbs/13_ndlinear.ipynb #nd-twin-back
+#| code-fold: true
+#| code-summary: "Source of _Dense, the way to a dense layer and back"
 class _Dense:
     "The way to a dense layer and back, for NdLinear."
     @torch.no_grad()
@@ -174,6 +178,8 @@ class _Dense:
         return layer.train(linear.training)
 
 # %% ../nbs/13_ndlinear.ipynb #nd-parameters
+#| code-fold: true
+#| code-summary: "Source of _Parameters, the parameters as lists and their start"
 class _Parameters:
     "The parameters of NdLinear as lists, and their start."
     def _listed(self, kind: str, count: int) -> list:
@@ -239,6 +245,8 @@ def effective_dimension(
     return sum(d * h for d, h in zip(D, H)) - (len(D) - 1) + extra
 
 # %% ../nbs/13_ndlinear.ipynb #nd-error
+#| code-fold: true
+#| code-summary: "Source of approximation_error"
 @torch.no_grad()
 def approximation_error(
     linear: nn.Linear,  # dense layer, (D_1 ⋯ D_N) to (H_1 ⋯ H_N)
