@@ -8,7 +8,8 @@ studies/kin/README.md says what is run and why. The layers are read from nbs/15_
 scene and the patches from nbs/ndlinear_measured.ipynb, so what runs here is what the text shows. The rate of each
 layer and size is searched on deals that no other run uses (study `rate`, whose rows have no test score;
 studies/rates.py), then ten deals are run with it (study `main`). A seed sets the deal, the weights and the order of
-the samples. One row is written for each run, and a run that has its row is not made again. Simple methods without training stand beside them.
+the samples. One row is written for each run, and a run that has its row is not made again. Simple methods without
+training stand beside them.
 """
 import argparse
 import ast
