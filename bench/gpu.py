@@ -8,7 +8,7 @@ A case is one shape, batch, dtype, layer, pass and way to run it: eager, compile
 of hot_nbdev.fused, and that in a graph. Its row is added to bench/rows/bench_gpu.csv when it is done, and a case that
 has a row of this card, torch and triton is not done again; one that fails, or finds no memory, has a row that says so.
 Before a case is timed its result is compared with that of the plain layer. A recorded graph is timed by replays alone.
-What the shares mean: least time of a layer as in chapter 30, from the rates of the first rows, over the median.
+What the shares mean: least time of a layer as in chapter 27, from the rates of the first rows, over the median.
 """
 import argparse
 import copy

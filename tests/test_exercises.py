@@ -8,8 +8,8 @@ from chapters import CHAPTERS, NBS, Chapter
 TOLD = ["00_modes", "01_tensor", "02_kronecker", "03_factorization", "04_universality", "05_attention",
         "06_stochastic", "07_reachable", "08_kronecker_attention", "09_kernels", "10_positions",
         "11_transformer", "11a_patches", "12_cost", "13_ndlinear", "14_separability", "15_kin", "15b_adapters",
-        "separability_more", "17_data", "17a_around", "17b_faults", "18_comparing", "19_forecasting", "20_volumes",
-        "21_scenes", "23_maps", "24_motion", "26_streams", "27_near", "28_grids", "29_sharding", "notation"]
+        "separability_more", "16_data", "16a_around", "16b_faults", "17_comparing", "18_forecasting", "19_volumes",
+        "20_scenes", "21_maps", "22_motion", "23_streams", "24_near", "25_grids", "26_sharding", "notation"]
 SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
 
 

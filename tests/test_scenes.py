@@ -1,4 +1,4 @@
-"""Scenes: masks and their codes, parts, new scenes for a trained model, and the scripts behind chapter 21."""
+"""Scenes: masks and their codes, parts, new scenes for a trained model, and the scripts behind chapter 20."""
 import csv
 import json
 import sys
@@ -204,7 +204,7 @@ def test_parts_of_scenes_have_fingerprints(tmp_path):
     assert a == b and len({a, *(o.fingerprint() for o in others)}) == 5
 
 
-# the scripts behind chapter 21
+# the scripts behind chapter 20
 
 @pytest.fixture
 def run(tmp_path):

@@ -146,7 +146,7 @@ def _equations(model: LinearForecaster, x: Tensor, y: Tensor) -> tuple:    # (�
 @torch.no_grad()
 def least_squares(
     config: LinearConfig,
-    part,                       # as in chapter 17: part[indices] -> x (b, T, n2, …, nk), y (b, S, n2, …, nk)
+    part,                       # as in chapter 16: part[indices] -> x (b, T, n2, …, nk), y (b, S, n2, …, nk)
     ridge: float = 0.0,         # λ, for the one matrix also where there are two branches
     batch_size: int = 256,      # samples that are summed at once
 ) -> LinearForecaster:          # in the precision of x

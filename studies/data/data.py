@@ -2,7 +2,7 @@
 
     HOT_DATA=folder python -m studies.data.data
 
-Reads the files in the folder HOT_DATA that have a known md5, and writes what chapter 17 shows of them:
+Reads the files in the folder HOT_DATA that have a known md5, and writes what chapter 16 shows of them:
 studies/data/data_series.csv, data_scaler.csv, data_volumes.csv and data_scenes.csv. Files that are not there are
 left out. Nothing is downloaded.
 """

@@ -1,4 +1,4 @@
-"""Segmentations of whole scenes by runs of hot_segment, as small arrays for chapter 21.
+"""Segmentations of whole scenes by runs of hot_segment, as small arrays for chapter 20.
 
     HOT_DATA=folder python -m studies.scenes.scene_maps RUN [RUN …] [--out FILE.npz]
 

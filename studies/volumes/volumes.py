@@ -3,7 +3,7 @@
     HOT_DATA=folder python -m studies.volumes.volumes
 
 Reads those of adrenal and vessel (MedMNIST 3D, 28 voxels a side) that lie in the folder HOT_DATA, and writes what
-chapter 20 shows of them: studies/volumes/volumes_simple.csv and studies/volumes/volumes_paired.csv. A single number
+chapter 19 shows of them: studies/volumes/volumes_simple.csv and studies/volumes/volumes_paired.csv. A single number
 is turned the way that is right on the training part; logistic regressions are scikit-learn's with its defaults,
 fitted on the training part. Nothing is chosen by the test part, and nothing is downloaded. A minute on a CPU.
 """
