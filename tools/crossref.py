@@ -17,7 +17,6 @@ import json
 import re
 import shutil
 import sys
-import zipfile
 from collections import Counter
 from configparser import ConfigParser
 from dataclasses import dataclass
@@ -636,79 +635,6 @@ def in_cell(options: dict, body: str) -> str:
     return "\n".join([*head, body])
 
 
-SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
-HOW_TO_RUN = ('> This notebook runs after `pip install "{package}"`; where the package is missing, the next cell '
-              "installs it. Its outputs are on its page.")
-INSTALL = """import importlib.util
-import subprocess
-import sys
-
-if importlib.util.find_spec("{name}") is None:          # in a new environment, such as Colab's
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "{package}"], check=True)"""
-LEARNERS = " The answers to its exercises were left out; the page it comes from also has it with them."
-
-
-def for_readers(nb: dict, name: str, url: str, answers: bool = True) -> dict:
-    "A notebook as readers download it: without what the site needs, with the line that installs the rest."
-    left_out, cells = 0, []
-    if not answers:
-        nb, left_out = learners.without_answers(nb)
-    for cell in nb["cells"]:
-        source = source_of(cell)
-        if cell["cell_type"] == "code" and SHOWDOC.search(source):
-            source = SHOWDOC.sub("", source)
-            if not re.sub(r"^#.*", "", source, flags=re.MULTILINE).strip():
-                continue
-            cell = {**cell, "source": handover.lines_of(source)}
-        cells.append(cell)
-    package = f"{name}[book] @ git+{url}"
-    note = {"cell_type": "markdown", "id": "how-to-run", "metadata": {},
-            "source": [HOW_TO_RUN.format(package=package) + (LEARNERS if left_out else "")]}
-    install = {"cell_type": "code", "id": "how-to-install", "metadata": {}, "execution_count": None, "outputs": [],
-               "source": handover.lines_of(INSTALL.format(name=name, package=package))}
-    return {**nb, "cells": [*cells[:1], note, install, *cells[1:]]}
-
-
-def without_outputs(nb: dict) -> dict:
-    "Whoever downloads a notebook runs it; what it shows then stands on the page already."
-    return {**nb, "cells": [{**cell, "outputs": [], "execution_count": None} if cell["cell_type"] == "code" else cell
-                            for cell in nb["cells"]]}
-
-
-def write_downloads(book: Book, out: Path, names) -> None:
-    "The notebooks that readers download, into a folder of the site: without answers, and all with them in an archive."
-    url = book.files.partition("/blob/")[0]
-    (out / NOTEBOOKS).mkdir(exist_ok=True)
-    package = f"{url.rpartition('/')[2]}[book] @ git+{url}"
-    for file, line in (("requirements.txt", package), ("runtime.txt", "python-3.12")):     # what Binder installs
-        (out / NOTEBOOKS / file).write_text(line + "\n", encoding="utf-8")
-    full = {}
-    for name in names:
-        nb = json.loads((book.nbs / name).read_text(encoding="utf-8"))
-        package = url.rpartition("/")[2]
-        (out / NOTEBOOKS / name).write_text(as_file(for_readers(nb, package, url, answers=False)), encoding="utf-8")
-        if has_answers(book, name):
-            full[name] = as_file(for_readers(nb, package, url, answers=True))
-    if full:
-        write_archive(out / NOTEBOOKS / ANSWERS, full)
-
-
-def as_file(nb: dict) -> str:
-    "A notebook to be downloaded: without outputs, and with the source of each cell in one piece, which is shorter."
-    nb = without_outputs(nb)
-    nb["cells"] = [{**cell, "source": source_of(cell)} for cell in nb["cells"]]
-    return json.dumps(nb, ensure_ascii=False, separators=(",", ":")) + "\n"
-
-
-def write_archive(path: Path, files: dict[str, str]) -> None:
-    "Of equal files an equal archive is made, whenever that is."
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name, text in files.items():
-            member = zipfile.ZipInfo(name)                              # of the first day that archives know
-            member.external_attr = 0o644 << 16
-            archive.writestr(member, text, zipfile.ZIP_DEFLATED, 9)
-
-
 def copy_files(nbs: Path, out: Path) -> None:
     "Images, styles, bibliography: all but notebooks and hidden files. nbdev leaves folders behind."
     for path in sorted(nbs.rglob("*")):
@@ -724,6 +650,8 @@ TEXTS = ("fig-cap", "fig-alt", "code-summary")
 
 def main() -> None:
     "Resolve the notebooks of the current directory, if that is nbdev's `_proc`."
+    import lab  # which writes with the Writer above
+
     here = Path.cwd()
     if here.name != "_proc":
         return
@@ -741,7 +669,7 @@ def main() -> None:
     for name, nb in ready.items():
         text = json.dumps(nb, ensure_ascii=False, indent=1) + "\n"
         (here / name).write_text(text, encoding="utf-8")
-    write_downloads(book, here, ready)
+    lab.write_downloads(book, here, ready)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ from crossref import (  # noqa: E402
     mark_cell,
     online,
     page_of,
-    write_downloads,
 )
+from lab import write_downloads  # noqa: E402
 from pictures import slim_pictures  # noqa: E402
 
 QUARTO_COMPLAINTS = re.compile(
