@@ -9,6 +9,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.data_loader import BatchSamplerShard
+from accelerate.state import AcceleratorState
 from hypothesis import given
 from hypothesis import strategies as st
 from layers import ATTENTION, CPU_GPU, F64, LAYERS, each, tensor
@@ -308,6 +309,7 @@ def test_accelerate_takes_it():
     shards = [list(BatchSamplerShard(sampler, 2, rank)) for rank in (0, 1)]
     assert len(shards[0]) == len(shards[1])
     assert {i for shard in shards for batch in shard for i in batch} == set(range(24))
+    AcceleratorState._reset_state()     # later tests of this process make their own
 
 
 @pytest.mark.parametrize(("make", "words"), [
