@@ -8,6 +8,7 @@ import torch
 from official import official
 
 from hot_nbdev.data import volume_data
+from hot_nbdev.data import volumes as volumes_module
 from hot_nbdev.data.volumes import PARTS, VOLUMES, check_volumes, load_volumes, random_flips, volume_evaluator
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -53,7 +54,6 @@ def test_every_volume_set(tmp_path, name, size):
     (dict(train_images=np.array([None])), "train_images.*cannot be read.*[Pp]ickle"),
 ])
 def test_damaged_volumes_name_the_array(tmp_path, changed, text):
-    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
     path = volumes(tmp_path, "vesselmnist3d", **changed)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=text):
@@ -62,7 +62,6 @@ def test_damaged_volumes_name_the_array(tmp_path, changed, text):
 
 
 def test_cut_and_flipped_volume_files(tmp_path):
-    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
     path = volumes(tmp_path, "vesselmnist3d")
     whole = path.read_bytes()
     for content in (whole[:5000], b"", b"html", whole[:9000] + b"\0" * 9 + whole[9009:]):
@@ -143,6 +142,24 @@ def test_official_sets_of_pictures(tmp_path):
     for name, size in (("chestmnist", 28), ("pathmnist", 32), ("vessel", 128)):
         with pytest.raises(ValueError, match="known are organ, .*pathmnist"):
             volume_data(name, size, tmp_path)
+
+
+def test_the_table_of_volumes_is_medmnists():
+    info = pytest.importorskip("medmnist.info").INFO
+    for name in VOLUMES:
+        for size in (28, 64):
+            flag, own, _ = volumes_module._medmnist(name, size)
+            theirs = {key: info[flag][key] for key in own} | {"label": dict(enumerate(info[flag]["label"].values()))}
+            assert own == theirs
+
+
+def test_volumes_need_no_medmnist_and_pictures_say_that_they_do(tmp_path, monkeypatch):
+    for module in ("medmnist", "medmnist.info"):
+        monkeypatch.setitem(sys.modules, module, None)
+    volumes(tmp_path, "vesselmnist3d")
+    assert load_volumes("vesselmnist3d", folder=tmp_path, verify=False).about["classes"] == ["vessel", "aneurysm"]
+    with pytest.raises(ImportError, match=r"pathmnist is none of the volumes organ, .*hot_nbdev\[medmnist\]"):
+        load_volumes("pathmnist", folder=tmp_path)
 
 
 def test_masks_of_volumes_come_along_and_what_they_hide_does_not_count(tmp_path):

@@ -29,24 +29,54 @@ class VolumeSet(NamedTuple):
     about: dict          # name, md5, classes, task, shift, scale, …
 
 # %% ../../nbs/49_volume_files.ipynb #2b78caaf
-VOLUMES = ("organ", "nodule", "adrenal", "fracture", "vessel", "synapse")     # the rest is in medmnist
+VOLUMES = {      # name -> classes, samples of the three parts, md5 of the file with 28 and with 64 voxels a side (medmnist.com)
+    "organ": ("liver kidney-right kidney-left femur-right femur-left bladder heart lung-right lung-left spleen pancreas".split(),
+              (971, 161, 610), "a0c5a1ff56af4f155c46d46fbb45a2fe", "58a2205adf14a9d0a189cb06dc78bf10"),
+    "nodule": (["benign", "malignant"],
+               (1158, 165, 310), "8755a7e9e05a4d9ce80a24c3e7a256f3", "c47c5b7d457bf6332200d2ea6d64ecd8"),
+    "adrenal": (["normal", "hyperplasia"],
+                (1188, 98, 298), "bbd3c5a5576322bc4cdfea780653b1ce", "17721accfe9fb005146a47d33bc54b2f"),
+    "fracture": ([f"{kind} rib fracture" for kind in ("buckle", "nondisplaced", "displaced")],
+                 (1027, 103, 240), "6aa7b0143a6b42da40027a9dda61302f", "f01d7e6316aedf4210da0da5b7437b42"),
+    "vessel": (["vessel", "aneurysm"],
+               (1335, 191, 382), "b41fd4f7e7e2feedddb201585ecafa1b", "6bb274a8846e1097066dcd64e2c4520f"),
+    "synapse": (["inhibitory synapse", "excitatory synapse"],
+                (1230, 177, 352), "1235b78a3cd6280881dd7850a78eadb6", "43bd14ebf3af9d3dd072446fedc14d5e"),
+}
 _SHA256 = {"adrenalmnist3d.npz": "8ffd78c0f000265deb7cf4ee0b454136fb3170f9839ecaa7bb01adf9f88aa7d1",
            "vesselmnist3d.npz": "cc00c6b0869bf1f68cf7c13e52e8585eb2f38991acab5ad7abe1af1814a83206"}
 
 # %% ../../nbs/49_volume_files.ipynb #8e2f6a13
-def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
-    "medmnist's name, its own description of the data, and the file as an entry of the table."
+def _volume_info(flag: str) -> dict | None:
+    "What medmnist says of one of its sets of volumes, or None."
+    if (name := flag.removesuffix("mnist3d")) not in VOLUMES:
+        return None
+    classes, counts, *sums = VOLUMES[name]
+    info = {"label": dict(enumerate(classes)), "n_samples": dict(zip(PARTS, counts)), "n_channels": 1, "license": "CC BY 4.0",
+            "task": "binary-class" if len(classes) == 2 else "multi-class"}
+    for tag, md5 in zip(("", "_64"), sums):
+        info |= {f"url{tag}": f"https://zenodo.org/records/10519652/files/{name}mnist3d{tag}.npz?download=1", f"MD5{tag}": md5}
+    return info
+
+
+def _picture_info(flag: str) -> dict | None:
+    "The same of a set of pictures, which the package medmnist describes."
     try:
         from medmnist.info import INFO
     except ImportError as e:
-        raise ImportError("volume_data: counts, classes and md5 come from the package medmnist; "
-                          'install it with pip install "hot_nbdev[medmnist]"') from e
-    flag, tag = name if name in INFO else f"{name}mnist3d", "" if size == 28 else f"_{size}"
-    if flag not in INFO or f"url{tag}" not in INFO[flag] or "multi-label" in INFO[flag]["task"]:
-        names = [*VOLUMES, *(n for n in INFO if "3d" not in n and "multi-label" not in INFO[n]["task"])]
-        raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(names)} with the sizes 28 and 64 "
-                         "(pictures: 128 and 224 as well), and the path of an .npz")
-    info, file, order = INFO[flag], f"{flag}{tag}.npz", 3 if "3d" in flag else 2
+        raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; what is known of MedMNIST's pictures comes from "
+                          'the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
+    return INFO.get(flag)
+
+# %% ../../nbs/49_volume_files.ipynb #8e2f6a14
+def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
+    "medmnist's name, its own description of the data, and the file as an entry of the table."
+    flag, tag = f"{name}mnist3d" if name in VOLUMES else name, "" if size == 28 else f"_{size}"
+    info = _volume_info(flag) or _picture_info(flag) or {}
+    if f"url{tag}" not in info or "multi-label" in info["task"]:
+        raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} with the sizes 28 and 64, medmnist's "
+                         "pictures with one label (128 and 224 as well), such as pathmnist, and the path of an .npz")
+    file, order = f"{flag}{tag}.npz", 3 if "3d" in flag else 2
     return flag, info, Source(file, "https://medmnist.com", info[f"url{tag}"], info[f"MD5{tag}"], (size,) * order, info["license"],
                               "medmnist", _SHA256.get(file))
 
