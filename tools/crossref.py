@@ -304,6 +304,8 @@ class Book:
             raise Problem(1, "a figure with a label needs a fig-cap")
         if "label" in options and not (images or schematic):
             raise Problem(1, "this figure's cell holds no picture: execute the notebook and save it")
+        if "label" in options and sum(out["output_type"] != "stream" for out in cell.get("outputs", [])) > 1:
+            raise Problem(1, "a figure's cell shows the picture alone: what else it says stands in a cell of its own")
         if (images or "fig-cap" in options and not schematic) and not options.get("fig-alt"):
             raise Problem(1, "a figure needs a fig-alt, which says what is seen")
         if "fig-cap" in options:
