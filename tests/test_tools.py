@@ -111,3 +111,6 @@ def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
     for path in chapters:
         said = re.search(r"Reading time: about (\d+) minutes", path.read_text(encoding="utf-8"))
         assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map {found[path.name]}"
+    hours = sum(map(int, re.findall(r"^\| \[[^]]+\]\(\w+\.ipynb\) \|[^|]+\| (\d+) \| +\|$", first, re.M))) / 60
+    number = "zero one two three four five six seven eight nine ten".split()[round(hours)]
+    assert f"no note in the last column, about {number} hours" in first
