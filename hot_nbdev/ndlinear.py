@@ -16,7 +16,7 @@ from torch.nn.utils import skip_init
 
 from .factorization import nearest_kron
 from .kronecker import kron
-from .tensor import contraction_sequence, mode_dot
+from .tensor import contraction_sequence, shared_product
 from .universality import kron_cp
 
 # %% ../nbs/13_ndlinear.ipynb #nd-check
@@ -87,7 +87,7 @@ def _run(x: Tensor, weights: list, biases: list, sequence: tuple, way: tuple) ->
     "Algorithm 1 in this way: biases are one vector for each mode, or one tensor for all, or none."
     N, (taken, own) = len(weights), way
     for k in taken:
-        x = mode_dot(x, weights[k], k - N, bias=biases[k] if own else None)
+        x = shared_product(x, weights[k], x.ndim + k - N, biases[k] if own else None)
     if biases and not own:
         full = biases[0].ndim == N      # one mode is no exception: there a vector is its own tensor
         x = x + (biases[0] if full else bias_tensor(weights, biases, sequence)).to(x.dtype)
