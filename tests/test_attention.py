@@ -3,16 +3,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from layers import DIM, HEADS, tensor
+from layers import DIM, HEADS, random_mask, tensor
 from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention, Seen, attend, softmax_map
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from hot_nbdev.kernels import KernelMap, kernel_map
-from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.kronecker_attention import KroneckerAttention, mean
+from hot_nbdev.variants import OwnMatrices, combined
 
-KINDS = [FullAttention, KroneckerAttention, AxialAttention, DividedAttention, MultiscaleAttention, NoAttention]
+KINDS = [FullAttention, KroneckerAttention, combined(OwnMatrices, KroneckerAttention), AxialAttention,
+         DividedAttention, MultiscaleAttention, NoAttention]
 kinds = pytest.mark.parametrize("kind", KINDS)
 weighing = pytest.mark.parametrize("kind", KINDS[:-1])
 weighs = pytest.mark.parametrize("weigh", [softmax_map, KernelMap(torch.exp)], ids=["softmax", "kernel"])
@@ -34,11 +36,13 @@ def test_maps_lie_in_memory_row_by_row(keys):
 
 @weighing
 @weighs
-def test_maps_of_layers_lie_in_memory_row_by_row(kind, weigh):
-    layer, x = kind(DIM, HEADS, 2, weigh=weigh).double(), tensor(2, 3, 4, DIM)
-    for S in (*layer.maps(x), layer.dense_map(x)):
-        assert S.is_contiguous()
-        torch.kron(S.flatten(0, -3)[0].detach(), torch.eye(3, dtype=S.dtype))
+@pytest.mark.parametrize("options", [{}, dict(causal=(0,)), dict(combine=mean)], ids=["", "causal", "mean"])
+def test_maps_of_layers_lie_in_memory_row_by_row(kind, weigh, options):
+    more = dict(stride=1) if kind is MultiscaleAttention else {}
+    if "combine" in options and not issubclass(kind, KroneckerAttention):
+        pytest.skip("it has no combination")
+    layer, x = kind(DIM, HEADS, 2, weigh=weigh, **options, **more).double(), tensor(2, 3, 4, DIM)
+    assert all(S.is_contiguous() for S in (*layer.maps(x), *layer.maps(x, random_mask(2, 3, 4)), layer.dense_map(x)))
 
 
 @kinds
@@ -101,8 +105,9 @@ def test_what_is_no_input_is_refused_with_a_way_out(kind, wrong, says):
     if kind is DividedAttention and "float64" in says:
         pytest.skip("its norms come before the door of its stages")
     layer, x = kind(DIM, HEADS, 2), tensor(2, 3, 4, DIM, dtype=torch.float32)
-    with pytest.raises(ValueError, match=says):
-        layer(wrong(x))
+    for call in (layer, layer.maps, layer.dense_map):
+        with pytest.raises(ValueError, match=says):
+            call(wrong(x))
 
 
 @kinds
@@ -111,12 +116,14 @@ def test_what_is_no_input_is_refused_with_a_way_out(kind, wrong, says):
     (lambda m: m.float(), r"PyTorch's key_padding_mask is the inverse: write ~key_padding_mask"),
     (lambda m: m.byte(), "is torch.uint8"), (lambda m: m.tolist(), "is list"),
     (lambda m: m[:, :2], r"mode 0 of x has size 3, so mask must be \(\*batch, 3, 4\), .* but is \(2, 2, 4\)"),
+    (lambda m: m[:, :, :2], "mode 1 of x has size 4, so mask must be"),
     (lambda m: m[0, 0], r"but is \(4,\)"),
     (lambda m: m.repeat(2, 1, 1), r"the batch of x is \(2,\), so mask must be .* but is \(4, 3, 4\)")])
 def test_what_is_no_mask_is_refused_with_a_way_out(kind, wrong, says):
     layer, x = kind(DIM, HEADS, 2), tensor(2, 3, 4, DIM, dtype=torch.float32)
-    with pytest.raises(ValueError, match=says):
-        layer(x, wrong(torch.ones(2, 3, 4, dtype=torch.bool)))
+    for call in (layer, layer.maps, layer.dense_map):
+        with pytest.raises(ValueError, match=says):
+            call(x, wrong(torch.ones(2, 3, 4, dtype=torch.bool)))
 
 
 @weighs

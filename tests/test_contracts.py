@@ -1,14 +1,17 @@
 """What every exported layer promises, run over the list in layers.py."""
 import copy
 import io
+import os
 import pickle
+import subprocess
+import sys
 import warnings
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import CPU_GPU, F64, LAYERS, each
+from layers import CPU_GPU, DIM, F64, HEADS, LAYERS, each, tensor
 from often import examples
 from safetensors.torch import load, save
 from torch.func import functional_call
@@ -17,7 +20,8 @@ from torch.testing import assert_close
 from torch.utils.checkpoint import checkpoint
 
 from hot_nbdev import kronecker_attention
-from hot_nbdev.kronecker_attention import floor_share
+from hot_nbdev.kronecker_attention import KroneckerAttention, floor_share
+from hot_nbdev.variants import Centred, LateBias, OwnMatrices, Pooled, Tempered, combined
 
 layers = each(LAYERS)
 TRACED = [c for c in LAYERS if not c.twin]
@@ -192,6 +196,23 @@ def test_copies_and_pickles(case):
     read = torch.load(buffer, weights_only=False)
     for other in [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), read]:
         assert torch.equal(other(x), layer(x))
+
+
+def test_a_fresh_process_reads_what_was_pickled(tmp_path):
+    "All layers in one process, whose imports take longer than they."
+    parts = combined(Tempered, Pooled, Centred, LateBias, OwnMatrices, KroneckerAttention)
+    pairs = [(case.layer(), case.input(2)) for case in LAYERS]
+    pairs.append((parts(DIM, HEADS, 2, dtype=F64), tensor(2, 3, 4, DIM)))
+    (tmp_path / "layers").write_bytes(pickle.dumps([(layer, x, layer(x).detach()) for layer, x in pairs]))
+    code = """if True:
+        import pickle, sys, torch
+        for layer, x, y in pickle.load(open(sys.argv[1], "rb")):
+            torch.testing.assert_close(layer(x), y)
+            again = pickle.loads(pickle.dumps(layer))
+            assert type(again) is type(layer) and again(x).equal(layer(x))"""
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "layers")], capture_output=True, text=True,
+                         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    assert run.returncode == 0, run.stderr
 
 
 @layers

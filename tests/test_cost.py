@@ -81,7 +81,7 @@ def by_formula(sizes, dim, heads, causal=(), joint=True, masked=False):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_kronecker_attention_costs_what_the_theorem_says(seed, masked):
     rng = random.Random(seed)
     k, heads, width = rng.randint(1, 4), rng.choice([1, 2, 4]), rng.choice([2, 4, 8])

@@ -104,8 +104,9 @@ def test_a_scale_for_each_query_leaves_the_map_as_it_is(regularized):
     assert_close(KernelMap(kernel)(q, k, seen, lambda scores: scores + factor.log()), want)
 
 
-def test_gradients_of_a_scale_for_each_query():
-    layer = make("near", "prf", (0,), torch.float64)
+@pytest.mark.parametrize("name", ["near", "full"])
+def test_gradients_of_a_scale_for_each_query(name):
+    layer = make(name, "prf", (0,), torch.float64)
     x, (_, mask) = inputs(1, torch.float64)
     x, mask = x[:, :3, :2], mask[:, :3, :2]
     assert torch.autograd.gradcheck(lambda x: layer(x, mask), (x.requires_grad_(),), fast_mode=True)
