@@ -1,15 +1,13 @@
 """What the page on attention along some modes does not try."""
 import pytest
 import torch
-from layers import DIM, HEADS, Axial, Divided, Full, Multi, random_mask, tensor
+from layers import DIM, HEADS, Axial, Divided, Full, Multi, random_mask
 
 from hot_nbdev.axial import (
     AxialAttention,
     DividedAttention,
     MultiscaleAttention,
     check_groups,
-    into_batch,
-    out_of_batch,
 )
 from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures
@@ -63,10 +61,3 @@ def test_groups_are_named_groups():
     with pytest.raises(TypeError, match="colour"):
         DividedAttention(DIM, HEADS, 2, colour=1)
     assert check_groups("here", [(1, -1), 0], 3) == ((1, 2), (0,))
-
-
-@pytest.mark.parametrize("group", [(0,), (1,), (0, 2), (0, 1, 2)])
-def test_out_of_batch_undoes_into_batch(group):
-    t = tensor(2, 3, 4, 5, 6, 7)      # batch, heads, three modes, features
-    assert torch.equal(out_of_batch(into_batch(t, group), group, (2, 4, 5, 6)), t)
-    assert into_batch(t[:0], group).shape[0] == 0

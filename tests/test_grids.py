@@ -1,6 +1,5 @@
 """Queries on another grid: contexts, masks on both sides, sizes that must agree."""
 import copy
-import itertools
 import pickle
 import random
 from functools import partial
@@ -265,16 +264,15 @@ def test_a_block_asks_a_context_behind_a_norm_of_its_own():
         plain(x, context_mask=mask)
 
 
-@pytest.mark.parametrize("kind, more", [(Full, {}), (K, {"kernel": SquarePlus()}), (K, {"combine": "sum"})])
+@pytest.mark.parametrize("kind, more", [(Full, {}), (K, {"kernel": SquarePlus()})])
 def test_compiles_and_exports_with_context_and_masks_as_inputs(kind, more):
     torch.compiler.reset()
     layer = kind(DIM, HEADS, 2, **more).eval()
-    x, c = (tensor(2, *sizes, DIM, dtype=torch.float32, seed=i) for i, sizes in
-            enumerate([(3, 4), (3, 4) if "combine" in more else (5, 2)]))
-    masks = dict(context=c, context_mask=random_mask(*c.shape[:-1]))
+    x, c = tensor(2, 3, 4, DIM, dtype=torch.float32), tensor(2, 5, 2, DIM, dtype=torch.float32, seed=2)
+    mask, masks = random_mask(*x.shape[:-1]), dict(context=c, context_mask=random_mask(*c.shape[:-1]))
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    for given_, mask in itertools.product([{"context": c}, masks], [None, random_mask(*x.shape[:-1])]):
-        assert_close(compiled(x, mask, **given_), layer(x, mask, **given_))
+    for own, given_ in ((None, masks), (mask, {"context": c})):
+        assert_close(compiled(x, own, **given_), layer(x, own, **given_))
     program = torch.export.export(layer, (x, mask), masks)
     assert_close(program.module()(x, mask, **masks), layer(x, mask, **masks))
 
@@ -344,9 +342,7 @@ def test_latents_are_copied_deferred_compiled_and_named():
     assert late.latents.isfinite().all() and 0.4 < late.latents.std() < 1.6
     torch.compiler.reset()
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    for args in ((x,), (x, mask)):
-        assert_close(compiled(*args), model(*args))
-    torch.compiler.reset()
+    assert_close(compiled(x, mask), model(x, mask))
 
 
 def test_latents_of_other_modes_are_refused():

@@ -2,6 +2,7 @@
 import copy
 import csv
 import gc
+import importlib.util
 import json
 import os
 import subprocess
@@ -171,7 +172,7 @@ def test_a_pickled_weights_file_is_not_opened(saved, tmp_path):
 @kind
 def test_compiles_to_one_graph(kind):
     torch.compiler.reset()
-    model, x = make(kind)
+    model, x = make(kind, depth=1)
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
     with torch.no_grad():
         assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
@@ -570,24 +571,21 @@ def larger(x, mask, n=5):
     return torch.randn(n, *x.shape[1:]), torch.rand(n, *mask.shape[1:]) < 0.6
 
 
-ALONG = ["axial", "divided", "temporal", "spatial", "axial-token"]
-
-
 @pytest.mark.parametrize("kind, name", [*((kind, "product") for kind in KINDS), *(
-    ("segmenter", name) for name in ATTENTIONS if name not in ("product", *ALONG))])
+    ("segmenter", name) for name in ("full-linear", "multiscale", "axial-token"))])
 def test_exports(kind, name):
-    "With any batch."
+    "With any batch; layers alone are exported by test_contracts.py."
     model, x = make(kind, attention=name, depth=1)
     program = dynamic(model, x, some(x, kind))
     for given in (larger(x, some(x, kind)), larger(x, some(x, kind), 3)):
         assert_close(program(*given), model(*given), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ALONG)
-def test_attentions_along_modes_run_in_onnx_with_any_batch(name):
+def test_a_model_runs_in_onnx_with_any_batch():
+    "With the attention that no list of layers.py has."
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     runtime = pytest.importorskip("onnx.reference", reason="needs onnx")
-    model, x = make("segmenter", attention=name, depth=1)
+    model, x = make("segmenter", attention="axial-token", depth=1)
     program = runtime.ReferenceEvaluator(dynamic(model, x, some(x, "segmenter"), onnx=True))
     given = larger(x, some(x, "segmenter"))
     y, = program.run(None, {name: t.numpy() for name, t in zip(program.input_names, given, strict=True)})
@@ -634,7 +632,8 @@ print(model.head.weight.equal(before), load_model("model").head.weight.equal(mod
 
 def test_the_trainer_of_transformers_takes_a_module_that_holds_a_model(tmp_path):
     "It sets an attribute of `model.config`, which our settings refuse; so it is given a model with a loss around it."
-    pytest.importorskip("transformers")
+    if not importlib.util.find_spec("transformers"):        # imported here, it would be half there for PEFT's tests
+        pytest.skip("needs transformers")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     done = subprocess.run([sys.executable, "-c", TRAINER], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -147,10 +147,9 @@ def test_models_with_windows_step_as_a_whole_and_are_saved(kind, tmp_path):
     assert again.config == config and torch.equal(again(x), model(x))
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("kind, options", [
-    (K, dict(window=2)), (K, dict(window=1, dilation=2, bias="alibi")),
-    (K, dict(window=2, bias="learned", reach=3)), (Axial, dict(window=2))],
+@pytest.mark.parametrize("kind, options, masked", [
+    (K, dict(window=2), False), (K, dict(window=1, dilation=2, bias="alibi"), True),
+    (K, dict(window=2, bias="learned", reach=3), True), (Axial, dict(window=2), False)],
     ids=["window", "alibi", "learned", "axial"])
 def test_compiled_steps_with_windows_are_compiled_no_more_after_three(kind, options, masked):
     "Of the first frame, of the second, which has a state, and of the third, where its number is an input."
@@ -173,7 +172,7 @@ def test_compiled_steps_with_windows_are_compiled_no_more_after_three(kind, opti
 def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three():
     torch.compiler.reset()
     options = {"by_mode": {0: dict(window=2)}}
-    config = SegmenterConfig(in_channels=2, patch=(1, 2), dim=8, depth=2, heads=2, attention="product", causal=(0,),
+    config = SegmenterConfig(in_channels=2, patch=(1, 2), dim=8, depth=1, heads=2, attention="product", causal=(0,),
                              attention_options=options, classes=3)
     model = make_model(config).double().eval()
     made = CompileCounterWithBackend("aot_eager")
