@@ -28,12 +28,6 @@ def test_scores_can_be_changed_for_each_pair(keys):
         assert_close(softmax_map(q, k, seen, lambda scores: scores * factor + factor), want)
 
 
-@pytest.mark.parametrize("keys", [3, 20])
-def test_maps_lie_in_memory_row_by_row(keys):
-    assert softmax_map(tensor(2, 3, 7, 4), tensor(2, 3, keys, 4)).is_contiguous()
-    assert kernel_map(tensor(2, 3, 7, 4).exp(), tensor(2, 3, keys, 4).exp()).is_contiguous()
-
-
 @weighing
 @weighs
 @pytest.mark.parametrize("options", [{}, dict(causal=(0,)), dict(combine=mean)], ids=["", "causal", "mean"])
@@ -77,14 +71,6 @@ def test_numbers_of_numpy_are_taken_like_those_of_python(kind):
     of_numpy.load_state_dict(of_python.state_dict())
     x = tensor(3, 4, DIM, dtype=torch.float32)
     assert torch.equal(of_numpy(x), of_python(x)) and repr(of_numpy.causal) == "(1,)"
-
-
-@kinds
-def test_repr_shows_the_settings_and_the_parts(kind):
-    more = {} if kind is NoAttention else dict(norm=nn.LayerNorm, weigh=KernelMap(torch.relu))
-    text = repr(kind(DIM, HEADS, 2, causal=(1,), **more, **(dict(stride=1) if kind is MultiscaleAttention else {})))
-    assert text.startswith(f"{kind.__name__}(") and f"dim={DIM}, heads={HEADS}, order=2, causal=(1,)" in text
-    assert kind is NoAttention or ("LayerNorm" in text and "relu" in text)
 
 
 @weighing

@@ -144,21 +144,6 @@ def test_a_map_without_any_weight_gives_zero():
     assert not y[:, :, 1].any() and y[:, :, [0, 2]].all()
 
 
-def test_presets_are_those_of_the_two_papers():
-    one, two, text = hot1(DIM, HEADS, 2), hot2(DIM, HEADS, 2, combine=mean), hot2_text(DIM, HEADS, 2)
-    def parts(layer):
-        return {p for p in (Pooled, LateBias, OwnMatrices) if isinstance(layer, p)}
-    assert (one.combine, one.power, parts(one)) == (product, 1, {Pooled})
-    assert (two.combine, parts(two)) == (mean, {OwnMatrices})
-    assert (text.combine, text.power, parts(text)) == (product, 1, {Pooled, LateBias, OwnMatrices})
-    assert [isinstance(f.norm_q, nn.LayerNorm) for f in (one, two, text)] == [False, True, False]
-    for layer in (one, two, text):                                   # and no gain
-        weights = [p for n, p in layer.named_parameters() if n.startswith("to_q") and p.ndim == 2]
-        assert all(w.abs().max() <= DIM ** -0.5 for w in weights)
-    assert hot1(DIM, HEADS, 2, power=0.0).power == 0
-    assert isinstance(hot1(DIM, HEADS, 2, norm=nn.LayerNorm).norm_q, nn.LayerNorm)
-
-
 def with_settings(sizes, seed=0, **options):
     "A layer in float64 whose learned numbers are not those it starts with, as a slow loop reads it, and an input."
     torch.manual_seed(seed)
@@ -184,17 +169,6 @@ def test_settings_of_the_scores_are_those_of_the_slow_loop(more, pool, qk_norm):
         for mask in (torch.ones(3, 2, dtype=torch.bool), random_mask(3, 2)):
             want = slow_kronecker(told, x * mask[..., None], mask)
             assert_close(told.layer.dense_map(x, mask), want, rtol=1e-9, atol=1e-12)
-
-
-def test_parameters_are_made_only_where_a_part_has_some():
-    bare = partial(KroneckerAttention, DIM, HEADS, 3, norm=nn.Identity)
-    plain, normed = set(bare().state_dict()), set(KroneckerAttention(DIM, HEADS, 3).state_dict())
-    assert normed == plain | {f"norm_{name}.{what}" for name in "qk" for what in ("weight", "bias")}
-    assert plain == {f"{name}.{what}" for name in ("to_q", "to_k", "to_v", "to_out") for what in ("weight", "bias")}
-    for parts in ([Pooled], [Centred], [Pooled, LateBias, Centred]):
-        assert set(combined(*parts, KroneckerAttention)(DIM, HEADS, 3, norm=nn.Identity).state_dict()) == plain
-    warm = combined(Tempered, KroneckerAttention)(DIM, HEADS, 3, norm=nn.Identity)
-    assert set(warm.state_dict()) - plain == {"logit_scale"} and warm.logit_scale.shape == (3,)
 
 
 @pytest.mark.parametrize("options", [dict(norm=nn.Identity), {}, dict(bias=False)], ids=str)
@@ -309,12 +283,15 @@ def test_the_code_released_with_the_second_paper_is_a_preset():
         assert_close(exact.maps(100 * x)[m], S, rtol=0, atol=1e-12)
 
 
-def test_names_make_what_the_presets_make():
+def test_names_make_what_the_presets_make_and_the_presets_have_no_gain():
     x = tensor(3, 4, DIM)
     for make, name in ((hot1, Hot1), (hot2, Hot2), (hot2_text, partial(Hot2, qk_norm=False))):
         layer, named = make(DIM, HEADS, 2).double(), name(DIM, HEADS, 2).double()
+        assert all(p.abs().max() <= DIM ** -0.5 for n, p in layer.named_parameters() if n.startswith("to_"))
         named.load_state_dict(layer.state_dict())
         assert_close(named(x), layer(x))
+    assert hot1(DIM, HEADS, 2, power=0.0).power == 0 and hot2(DIM, HEADS, 2, combine=mean).combine is mean
+    assert isinstance(hot1(DIM, HEADS, 2, norm=nn.LayerNorm).norm_q, nn.LayerNorm)
 
 
 def test_with_a_mask_no_weight_leaves_the_window():

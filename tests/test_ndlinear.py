@@ -194,41 +194,6 @@ def test_offloading_reaches_every_weight(bias, sizes, out):
     assert_close(model(x), want.flatten(1))
 
 
-@pytest.mark.parametrize("bias", BIASES)
-def test_weights_that_are_only_there_while_their_module_is_called(bias):
-    "As when shards are gathered: a hook before each module with parameters of its own, and one behind it."
-    layer, x = make((3, 4), (4, 2), bias), tensor(5, 3, 4)
-    want = layer(x)
-    model = nn.Sequential(nn.Linear(4, 4, dtype=F64), layer)
-    for own in (m for m in model.modules() if next(m.parameters(recurse=False), None) is not None):
-        whole = {n: p.detach().clone() for n, p in own.named_parameters(recurse=False)}
-        for p in own.parameters(recurse=False):
-            p.data = p.new_full((1,), float("nan"))
-
-        def gather(module, args, whole=whole):
-            for n, t in whole.items():
-                getattr(module, n).data = t.clone()
-
-        def free(module, args, result, whole=whole):
-            for n in whole:
-                getattr(module, n).data = result.new_full((1,), float("nan"))
-        own.register_forward_pre_hook(gather)
-        own.register_forward_hook(free)
-    with torch.no_grad():
-        assert_close(layer(x), want)
-        assert model(x).isfinite().all()
-
-
-def test_names_of_parameters():
-    "And the lists are no place to put a weight: assigning to one says so."
-    layer = make((3, 4), (2, 5))
-    assert [*layer.state_dict()] == ["weight0", "weight1", "bias0", "bias1"]
-    assert [*NdLinear((3, 4), (2, 5), "full").state_dict()] == ["weight0", "weight1", "bias0"]
-    assert all(p is q for p, q in zip(layer.parameters(), [*layer.weights, *layer.biases], strict=True))
-    with pytest.raises(AttributeError):
-        layer.weights = layer.weights
-
-
 @pytest.mark.parametrize("x, message", [
     (tensor(2, 3, 4).float(), "x is torch.float32, but the weights are torch.float64; torch.as_tensor(x, "
                               "dtype=torch.float64) fits"),

@@ -146,18 +146,6 @@ def test_a_stream_begins_anew_however_loud_it_is():
         assert_close(y[1], layer(x)[1], atol=1e-9)
 
 
-def test_streams_that_start_late_are_streams_with_a_mask():
-    for kind in (K, Full):
-        turned = dict(rotary=Rotary(DIM // HEADS)) if kind is K else {}
-        layer, x = make(kind, (6, 3), 0, **turned), tensor(2, 6, 3, DIM)
-        mask = torch.ones(2, 6, 3, dtype=torch.bool)
-        mask[1, :4] = False                                                 # the second begins with the fifth frame
-        y, _ = stepped(layer, x, mask, 0, (1,) * 6)
-        assert_close(y[1:, 4:], layer(x[1:, 4:], mask[1:, 4:]))
-        x[1, :4] = torch.nan                                                # whatever stands where nothing is
-        assert_close(stepped(layer, x, mask, 0, (1,) * 6)[0], y)
-
-
 @pytest.mark.parametrize("kernel", ["elu", "random"])
 @pytest.mark.parametrize("combine", ["product", "sum"])
 def test_with_a_kernel_the_state_does_not_grow_and_with_the_softmax_it_does(combine, kernel):
@@ -411,12 +399,6 @@ def test_models_restart_as_if_new_or_say_that_they_cannot(positions):
         steps(model, new[:2], state)
     y, _ = steps(model, new[[2, 2]], select_streams(state, [2, 2]))
     assert_close(y, steps(model, new, state)[0][[2, 2]])
-
-
-def test_none_needs_no_past():
-    layer = NoAttention(DIM, HEADS, 2, causal=(0,)).double()
-    y, state = steps(layer, tensor(2, 5, 3, DIM))
-    assert list(state.tensors) == ["age"] and y.equal(layer(tensor(2, 5, 3, DIM)))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -135,5 +135,3 @@ def test_a_group_of_several_modes_has_no_map_of_one(name):
 def test_signatures_name_what_is_passed_on():
     for name in ("hot1", "hot2", "divided", "multiscale", "spatial", "full-linear"):
         assert {"causal", "bias", "qk_norm", "kernel"} <= set(attention_options(name))
-        with pytest.raises(TypeError, match="colour"):
-            make_attention(name, 16, 2, 2, colour=1)
