@@ -23,3 +23,13 @@ def one_thread():
 def seldom_garbage():
     "Traced graphs make many objects that stay; looking through them for garbage took a tenth of the time."
     gc.set_threshold(100_000, 20, 20)
+
+
+@pytest.fixture(scope="session")
+def no_broken_torchvision():
+    """One for another torch raises when it is imported. MONAI goes on without it, and leaves transformers half there:
+    PEFT, asked for later in the same process, then seems not to be there, and its tests are skipped."""
+    try:
+        import torchvision  # noqa: F401
+    except (ImportError, RuntimeError, AttributeError, OSError):
+        sys.modules["torchvision"] = None

@@ -205,10 +205,7 @@ def test_dropout_acts_in_training_only(kind):
     assert torch.equal(copy.deepcopy(model).eval()(x), model.eval()(x))
 
 
-SERIES, OTHER = ForecasterConfig, ClassifierConfig
-
-
-@pytest.mark.parametrize("config, change, message", [(HOTConfig, *pair) for pair in [
+WRONG = [
     (dict(attention="fulll"), "attention is 'fulll'; give one of product"),
     (dict(positions="rope"), "positions is 'rope'"),
     (dict(ff="relu"), "ff is 'relu'; give one of gelu, swiglu, none, ndlinear"),
@@ -227,13 +224,19 @@ SERIES, OTHER = ForecasterConfig, ClassifierConfig
     (dict(heads=4, patch=(2, 2, 2), attention="full"), "heads is 4, so a head has 4 of 16 features"),
     (dict(depth=None), "depth is None; give a whole number"), (dict(dim=12.5), "dim is 12.5; give a whole number"),
     (dict(heads=True), "heads is True; give a whole number"), (dict(ff_hidden=12.5), "ff_hidden is 12.5; give a whole"),
-    (dict(ff_hidden=0), "ff_hidden is 0; give a whole"),
-]] + [(SERIES, dict(lookback=0), "lookback is 0; give a whole number"), (SERIES, dict(horizons=4), "horizons is 4"),
-      (SERIES, dict(horizons=()), "horizons is (); give"), (SERIES, dict(horizons=("a",)), "horizons is ('a',); give"),
-      (SERIES, dict(horizons=(3, 3)), "horizons is (3, 3); ")] + [
-    (config, change, message) for config in (HOTConfig, OTHER, SegmenterConfig, SERIES) for change, message in [
-        (dict(heads=3), "heads is 3, which does not divide dim 16"),
-        (dict(dim=12, heads=4), "heads is 4, so a head has 3 of 12 features")]])
+    (dict(ff_hidden=0), "ff_hidden is 0; give a whole")]
+WRONG_OF_SERIES = [
+    (dict(lookback=0), "lookback is 0; give a whole number"), (dict(horizons=4), "horizons is 4"),
+    (dict(horizons=()), "horizons is (); give"), (dict(horizons=("a",)), "horizons is ('a',); give"),
+    (dict(horizons=(3, 3)), "horizons is (3, 3); ")]
+WRONG_OF_ALL = [(dict(heads=3), "heads is 3, which does not divide dim 16"),
+                (dict(dim=12, heads=4), "heads is 4, so a head has 3 of 12 features")]
+
+
+@pytest.mark.parametrize("config, change, message", [
+    *((HOTConfig, *pair) for pair in WRONG), *((ForecasterConfig, *pair) for pair in WRONG_OF_SERIES),
+    *((config, *pair) for config in (HOTConfig, ClassifierConfig, SegmenterConfig, ForecasterConfig)
+      for pair in WRONG_OF_ALL)])
 def test_wrong_settings_name_setting_value_and_what_is_allowed(config, change, message):
     with pytest.raises(ValueError) as error:
         config(**{**SMALL, **change})
@@ -353,6 +356,7 @@ def rows():
     return found
 
 
+@pytest.mark.usefixtures("no_broken_torchvision")
 @pytest.mark.parametrize("kind, texts", sorted(rows().items()), ids=sorted(rows()))
 def test_old_rows_make_a_configuration_and_a_model(kind, texts):
     former = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}
