@@ -3,7 +3,7 @@
 `golden.json` holds the settings, as plain JSON; `golden.safetensors` the weights and inputs (stored in float32, used in
 float64) and the outputs (float64). Neither is written again when the library changes. If names or signatures change,
 one of the builders below does, which translate settings into today's library (one for each family, in BUILD), or
-`former`, which translates names of weights. `python tests/golden.py --write` made both files, of golden_settings.py.
+`former`, which translates names of weights. `add` puts one more record behind those that are there.
 
 A record of golden.json is
     name      of the setting
@@ -16,7 +16,6 @@ and its inputs are "name/x", "name/mask", "name/context" and so on.
 """
 import json
 import re
-import sys
 from math import prod
 from pathlib import Path
 
@@ -178,7 +177,7 @@ def answers(record: dict, layer: torch.nn.Module, tensors: dict) -> dict:
         return {f"{record['name']}/={call}": CALLS[call](layer, inputs) for call in record["calls"]}
 
 
-# Writing, once.
+# One more record; those that are there stay as they are.
 
 def written(case: dict, inputs: dict) -> tuple:
     "A record and its tensors: every parameter random, so that each counts; all numbers exact in float32."
@@ -194,20 +193,9 @@ def written(case: dict, inputs: dict) -> tuple:
     return record, own | answers(record, rebuilt(record, exact), exact)
 
 
-def write(folder: Path = HERE) -> None:
-    from golden_settings import cases
-    records, tensors = [], {}
-    for case, inputs in cases():
-        record, own = written(case, inputs)
-        records.append(record)
-        tensors |= {n: t.clone(memory_format=torch.contiguous_format) for n, t in own.items()}
-    save_file(tensors, folder / "golden.safetensors")
-    lines = ",\n".join(json.dumps(r) for r in records)
-    (folder / "golden.json").write_text(f'{{"torch": "{torch.__version__}", "records": [\n{lines}\n]}}\n')
-    print(len(records), "records,", len(tensors), "tensors,", (folder / "golden.safetensors").stat().st_size, "bytes")
-
-
-if __name__ == "__main__":
-    if "--write" not in sys.argv:
-        raise SystemExit("golden.safetensors is not written again; if it must be, say --write")
-    write()
+def add(case: dict, inputs: dict, folder: Path = HERE) -> None:
+    "`case` has name, family, settings, calls and given; `inputs` are tensors by name."
+    text, (record, tensors) = (folder / "golden.json").read_text(), written(case, inputs)
+    tensors = {n: t.clone(memory_format=torch.contiguous_format) for n, t in tensors.items()}
+    save_file(load_file(folder / "golden.safetensors") | tensors, folder / "golden.safetensors")
+    (folder / "golden.json").write_text(text.removesuffix("\n]}\n") + f",\n{json.dumps(record)}\n]}}\n")

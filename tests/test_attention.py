@@ -3,16 +3,18 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from layers import DIM, HEADS, tensor
+from layers import DIM, HEADS, random_mask, tensor
 from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention, Seen, attend, softmax_map
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from hot_nbdev.kernels import KernelMap, kernel_map
-from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.kronecker_attention import KroneckerAttention, mean
+from hot_nbdev.variants import OwnMatrices, combined
 
-KINDS = [FullAttention, KroneckerAttention, AxialAttention, DividedAttention, MultiscaleAttention, NoAttention]
+KINDS = [FullAttention, KroneckerAttention, combined(OwnMatrices, KroneckerAttention), AxialAttention,
+         DividedAttention, MultiscaleAttention, NoAttention]
 kinds = pytest.mark.parametrize("kind", KINDS)
 weighing = pytest.mark.parametrize("kind", KINDS[:-1])
 weighs = pytest.mark.parametrize("weigh", [softmax_map, KernelMap(torch.exp)], ids=["softmax", "kernel"])
@@ -26,25 +28,15 @@ def test_scores_can_be_changed_for_each_pair(keys):
         assert_close(softmax_map(q, k, seen, lambda scores: scores * factor + factor), want)
 
 
-@pytest.mark.parametrize("keys", [3, 20])
-def test_maps_lie_in_memory_row_by_row(keys):
-    assert softmax_map(tensor(2, 3, 7, 4), tensor(2, 3, keys, 4)).is_contiguous()
-    assert kernel_map(tensor(2, 3, 7, 4).exp(), tensor(2, 3, keys, 4).exp()).is_contiguous()
-
-
 @weighing
 @weighs
-def test_maps_of_layers_lie_in_memory_row_by_row(kind, weigh):
-    layer, x = kind(DIM, HEADS, 2, weigh=weigh).double(), tensor(2, 3, 4, DIM)
-    for S in (*layer.maps(x), layer.dense_map(x)):
-        assert S.is_contiguous()
-        torch.kron(S.flatten(0, -3)[0].detach(), torch.eye(3, dtype=S.dtype))
-
-
-@kinds
-def test_the_number_of_modes_has_no_default(kind):
-    with pytest.raises(ValueError, match=rf"{kind.__name__}: order is None.*has order=2"):
-        kind(DIM, HEADS)
+@pytest.mark.parametrize("options", [{}, dict(causal=(0,)), dict(combine=mean)], ids=["", "causal", "mean"])
+def test_maps_of_layers_lie_in_memory_row_by_row(kind, weigh, options):
+    more = dict(stride=1) if kind is MultiscaleAttention else {}
+    if "combine" in options and not issubclass(kind, KroneckerAttention):
+        pytest.skip("it has no combination")
+    layer, x = kind(DIM, HEADS, 2, weigh=weigh, **options, **more).double(), tensor(2, 3, 4, DIM)
+    assert all(S.is_contiguous() for S in (*layer.maps(x), *layer.maps(x, random_mask(2, 3, 4)), layer.dense_map(x)))
 
 
 @kinds
@@ -52,8 +44,9 @@ def test_the_number_of_modes_has_no_default(kind):
     (dict(heads=0), "heads is 0, but must be a whole number of at least 1"),
     (dict(heads=-2), "heads is -2"), (dict(heads=2.0), "heads is 2.0"),
     (dict(heads=3), "choose heads that divide dim"), (dict(dim=0), "dim is 0"),
-    (dict(order=0), "order is 0"), (dict(order=True), "order is True"),
-    (dict(order=np.bool_(True)), "order is np.True_"), (dict(causal=0), r"causal is 0, .*time is causal=\(0,\)"),
+    (dict(order=None), "order is None.*has order=2"), (dict(order=0), "order is 0"),
+    (dict(order=True), "order is True"), (dict(order=np.bool_(True)), "order is np.True_"),
+    (dict(causal=0), r"causal is 0, .*time is causal=\(0,\)"),
     (dict(causal=True), r"causal is True, .*time is causal=\(0,\)"),
     (dict(causal=(2,)), r"causal is \(2,\), but must be a sequence of modes, counted from 0 to 1"),
     (dict(causal=None), r"causal is None, .*\(\) is none"), (dict(causal=(True,)), r"causal is \(True,\)"),
@@ -80,14 +73,6 @@ def test_numbers_of_numpy_are_taken_like_those_of_python(kind):
     assert torch.equal(of_numpy(x), of_python(x)) and repr(of_numpy.causal) == "(1,)"
 
 
-@kinds
-def test_repr_shows_the_settings_and_the_parts(kind):
-    more = {} if kind is NoAttention else dict(norm=nn.LayerNorm, weigh=KernelMap(torch.relu))
-    text = repr(kind(DIM, HEADS, 2, causal=(1,), **more, **(dict(stride=1) if kind is MultiscaleAttention else {})))
-    assert text.startswith(f"{kind.__name__}(") and f"dim={DIM}, heads={HEADS}, order=2, causal=(1,)" in text
-    assert kind is NoAttention or ("LayerNorm" in text and "relu" in text)
-
-
 @weighing
 @pytest.mark.parametrize("wrong, says", [
     (lambda x: x.tolist(), r"x must be a dense floating tensor, but is of type list; write .*to_dense\(\).float\(\)"),
@@ -101,8 +86,9 @@ def test_what_is_no_input_is_refused_with_a_way_out(kind, wrong, says):
     if kind is DividedAttention and "float64" in says:
         pytest.skip("its norms come before the door of its stages")
     layer, x = kind(DIM, HEADS, 2), tensor(2, 3, 4, DIM, dtype=torch.float32)
-    with pytest.raises(ValueError, match=says):
-        layer(wrong(x))
+    for call in (layer, layer.maps, layer.dense_map):
+        with pytest.raises(ValueError, match=says):
+            call(wrong(x))
 
 
 @kinds
@@ -111,12 +97,14 @@ def test_what_is_no_input_is_refused_with_a_way_out(kind, wrong, says):
     (lambda m: m.float(), r"PyTorch's key_padding_mask is the inverse: write ~key_padding_mask"),
     (lambda m: m.byte(), "is torch.uint8"), (lambda m: m.tolist(), "is list"),
     (lambda m: m[:, :2], r"mode 0 of x has size 3, so mask must be \(\*batch, 3, 4\), .* but is \(2, 2, 4\)"),
+    (lambda m: m[:, :, :2], "mode 1 of x has size 4, so mask must be"),
     (lambda m: m[0, 0], r"but is \(4,\)"),
     (lambda m: m.repeat(2, 1, 1), r"the batch of x is \(2,\), so mask must be .* but is \(4, 3, 4\)")])
 def test_what_is_no_mask_is_refused_with_a_way_out(kind, wrong, says):
     layer, x = kind(DIM, HEADS, 2), tensor(2, 3, 4, DIM, dtype=torch.float32)
-    with pytest.raises(ValueError, match=says):
-        layer(x, wrong(torch.ones(2, 3, 4, dtype=torch.bool)))
+    for call in (layer, layer.maps, layer.dense_map):
+        with pytest.raises(ValueError, match=says):
+            call(x, wrong(torch.ones(2, 3, 4, dtype=torch.bool)))
 
 
 @weighs
@@ -193,11 +181,6 @@ def test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel():
     linear = FullAttention(DIM, HEADS, 2, causal=(0,), weigh=KernelMap(torch.exp)).double()
     assert torch.equal(linear(broken)[:2], linear(x)[:2])
     assert torch.equal(softmax(torch.cat([x[:2], x[2:] * 1e30]))[:2], softmax(x)[:2])
-
-
-def test_queries_that_take_no_part_get_the_bias_alone():
-    layer, x, mask = FullAttention(DIM, HEADS, 2).double(), tensor(2, 3, 4, DIM), tensor(2, 3, 4) > 0
-    assert torch.equal(layer(x, mask)[~mask], layer.to_out.bias.expand(DIM).repeat((~mask).sum(), 1))
 
 
 @pytest.mark.parametrize("weigh", [lambda *given: softmax_map(*given), lambda q, k, seen: (q.exp(), k.mT.exp())],

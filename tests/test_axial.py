@@ -1,16 +1,13 @@
 """What the page on attention along some modes does not try."""
 import pytest
 import torch
-from layers import DIM, HEADS, Axial, Divided, Full, Multi, by_map, random_mask, tensor
-from torch.testing import assert_close
+from layers import DIM, HEADS, Axial, Divided, Full, Multi, random_mask
 
 from hot_nbdev.axial import (
     AxialAttention,
     DividedAttention,
     MultiscaleAttention,
     check_groups,
-    into_batch,
-    out_of_batch,
 )
 from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures
@@ -54,18 +51,6 @@ def test_a_kernel_is_linear_along_groups_and_between_windows():
         assert b == 2 * a and b <= 4 * 1024 * DIM
 
 
-@pytest.mark.parametrize("kernel", [torch.exp, PositiveRandomFeatures(DIM // HEADS, 4)])
-@pytest.mark.parametrize("causal", [(), (0,), (1,), (0, 1)])
-@pytest.mark.parametrize("kind", [Axial, Divided, Multi])
-def test_a_kernel_without_its_map_agrees_with_the_map(kind, causal, kernel):
-    more = dict(stride=[1 if m in causal else 2 for m in range(2)]) if kind is Multi else {}
-    layer = kind(DIM, HEADS, 2, kernel=kernel, causal=causal, **more).double()
-    x = tensor(2, 3, 5, DIM)
-    for mask in (None, random_mask(2, 3, 5)):
-        for own in layer.stages if kind is Divided else [layer]:
-            assert_close(own(x, mask), by_map(own, x, mask))
-
-
 def test_groups_are_named_groups():
     with pytest.raises(TypeError, match="modes"):
         AxialAttention(DIM, HEADS, 2, modes=[0])
@@ -76,10 +61,3 @@ def test_groups_are_named_groups():
     with pytest.raises(TypeError, match="colour"):
         DividedAttention(DIM, HEADS, 2, colour=1)
     assert check_groups("here", [(1, -1), 0], 3) == ((1, 2), (0,))
-
-
-@pytest.mark.parametrize("group", [(0,), (1,), (0, 2), (0, 1, 2)])
-def test_out_of_batch_undoes_into_batch(group):
-    t = tensor(2, 3, 4, 5, 6, 7)      # batch, heads, three modes, features
-    assert torch.equal(out_of_batch(into_batch(t, group), group, (2, 4, 5, 6)), t)
-    assert into_batch(t[:0], group).shape[0] == 0

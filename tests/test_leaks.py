@@ -56,28 +56,27 @@ def later(x, axis, at, factor):
 def test_no_later_position_changes_an_earlier_output_by_a_bit(name, kernel, causal):
     if name == "multiscale" and 2 in causal:
         causal = (0, 1)
-    for dtype in (torch.float32, torch.float64):
-        layer = make(name, kernel, causal, dtype)
-        for loud in (1, 20, 100):
-            x, masks = inputs(loud, dtype)
-            for mask in masks:
-                y = layer(x, mask)
-                assert y.isfinite().all()
-                for axis, factor in [(c + 1, f) for c in causal for f in (0.0, -1.0, 1e4)]:
-                    at = x.shape[axis] - 1 if factor else 1
-                    changed = layer(later(x, axis, at, factor), mask)
-                    assert torch.equal(changed.narrow(axis, 0, at), y.narrow(axis, 0, at))
+    for dtype, loud in [(torch.float32, 1), (torch.float32, 20), (torch.float32, 100), (torch.float64, 20)]:
+        layer, (x, masks) = make(name, kernel, causal, dtype), inputs(loud, dtype)
+        for mask in masks:
+            y = layer(x, mask)
+            assert y.isfinite().all()
+            for axis, factor in [(c + 1, f) for c in causal for f in (0.0, -1.0, 1e4)]:
+                at = x.shape[axis] - 1 if factor else 1
+                changed = layer(later(x, axis, at, factor), mask)
+                assert torch.equal(changed.narrow(axis, 0, at), y.narrow(axis, 0, at))
 
 
 @every
-@pytest.mark.parametrize("loud", [1, 20, 100])
+@pytest.mark.parametrize("loud", [20, 100])
 @torch.no_grad()
 def test_the_chunks_of_a_stream_are_the_whole(name, kernel, loud):
+    "Quiet ones are those of test_streams.py."
     layer = make(name, kernel, (0,), torch.float64)
     x, masks = inputs(loud, torch.float64)
     for mask in masks:
         y = layer(x, mask)
-        for cuts in ([1, 1, 1, 1, 1], [2, 3], [4, 1]):
+        for cuts in ([1, 1, 1, 1, 1], [2, 3]):
             assert_close(stepped(layer, x, mask, 0, cuts)[0], y, rtol=1e-6, atol=1e-6 * loud)
 
 
@@ -104,8 +103,9 @@ def test_a_scale_for_each_query_leaves_the_map_as_it_is(regularized):
     assert_close(KernelMap(kernel)(q, k, seen, lambda scores: scores + factor.log()), want)
 
 
-def test_gradients_of_a_scale_for_each_query():
-    layer = make("near", "prf", (0,), torch.float64)
+@pytest.mark.parametrize("name", ["near", "full"])
+def test_gradients_of_a_scale_for_each_query(name):
+    layer = make(name, "prf", (0,), torch.float64)
     x, (_, mask) = inputs(1, torch.float64)
     x, mask = x[:, :3, :2], mask[:, :3, :2]
     assert torch.autograd.gradcheck(lambda x: layer(x, mask), (x.requires_grad_(),), fast_mode=True)

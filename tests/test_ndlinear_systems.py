@@ -87,12 +87,9 @@ def quick(bench, small, tmp_path):
     return bench.Bench(tmp_path / "rows.csv", tmp_path / "keep", quick=True)
 
 
-def test_the_list_is_that_of_the_script(bench):
-    assert list(bench.SYSTEMS) == SYSTEMS
-
-
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_model_of_a_system_takes_a_step(bench, quick, name):
+    assert list(bench.SYSTEMS) == SYSTEMS
     training = importlib.import_module("studies.ndlinear.systems.training")
     system = bench.SYSTEMS[name]
     for data in system.data:
@@ -255,15 +252,6 @@ def test_an_edition_of_the_book_that_is_not_here_is_told():
     except sources.Absent:
         pytest.skip("this clone has no history")
     assert len(texts) == 100 and '"cells"' in texts[0]
-
-
-def test_the_real_modules_are_there():
-    "Without the small files: each name is a module whose source ships with Python."
-    sources = importlib.import_module("studies.ndlinear.systems.sources")
-    for name in {*sources.CODE, *sources.ORIGINS}:
-        assert len(sources.module_text(name)) > 2000, name
-    with pytest.raises(sources.Absent, match="no source of the module no_such"):
-        sources.module_text("no_such")
 
 
 def test_a_search_widens_its_grid():

@@ -127,13 +127,6 @@ def test_compiles_and_exports_with_any_batch(kind):
             assert_close(program(*fewer), embed(*fewer))
 
 
-@kinds
-def test_names_of_weights_stay_as_saved_models_have_them(kind):
-    names = [n for n in make(kind, (4, 4))[0].state_dict() if n.startswith("proj")]
-    layers = {"linear": ["proj"], "local": ["proj.layers.0"]}.get(kind, ["proj.layers.0", "proj.layers.1"])
-    assert names == [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
-
-
 def test_a_stem_of_ones_own():
     class Whole(nn.Module):
         whole = True

@@ -8,7 +8,7 @@ from layers import tensor
 from often import examples
 from torch.testing import assert_close
 
-from hot_nbdev.kronecker_attention import marginals, pool, prefix_sums
+from hot_nbdev.kronecker_attention import pool, prefix_sums
 
 sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
@@ -29,16 +29,6 @@ def test_means_and_counts_are_those_of_the_definition(sizes, data):
             assert counts[m][(b, *at, p)].item() == len(inside)
             want = sum(inside) / max(len(inside), 1) if inside else torch.zeros(3, dtype=x.dtype)
             assert_close(means[m][(b, *at, p)], want)
-
-
-@given(sizes, st.booleans())
-@examples(40)
-def test_marginals_are_sums_or_means_over_all_axes_but_one(sizes, means):
-    x, reduce = tensor(*sizes, 2), torch.mean if means else torch.sum
-    axes = tuple(range(len(sizes)))
-    for a, found in zip(axes, marginals(x, axes, reduce), strict=True):
-        rest = tuple(b for b in axes if b != a)
-        assert_close(found, reduce(x, rest, keepdim=True) if rest else x)
 
 
 def test_half_precision_is_summed_in_float32():

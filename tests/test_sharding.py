@@ -5,13 +5,11 @@ import pytest
 import sharded
 import torch
 from coverage import Coverage
-from layers import tensor
 from torch import distributed
 from torch.multiprocessing import start_processes
 
-from hot_nbdev.kronecker_attention import KroneckerAttention, pool
-from hot_nbdev.positions import LearnedPositions
-from hot_nbdev.sharding import Cut, part_means, part_sizes, shard_modes
+from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.sharding import part_sizes, shard_modes
 
 PROCESSES = 4
 GLOO = distributed.is_available() and distributed.is_gloo_available()
@@ -82,19 +80,6 @@ def test_parts_are_as_equal_as_can_be():
                 assert sum(sizes) == n and all(s % multiple == 0 for s in full) and len(sizes) == p and min(sizes) >= 0
 
 
-def test_without_a_cut_means_are_those_of_a_whole():
-    x = tensor(2, 3, 4, 8)
-    for a, b in zip(part_means(x, None, ()), pool(x), strict=True):
-        assert all(torch.as_tensor(s).equal(torch.as_tensor(t)) for s, t in zip(a, b, strict=True))
-
-
-def test_learned_positions_of_a_part_are_a_part_of_them():
-    for full in (False, True):
-        table = LearnedPositions((5, 4), 6, full=full).double()
-        for size, first, count in [(5, 0, 5), (5, 2, 3), (9, 7, 2), (3, 1, 0)]:
-            assert table.table((count, 4), {0: (first, size)}).equal(table.table((size, 4))[first:first + count])
-
-
 def test_what_cannot_be_cut_says_so_and_stays_as_it_is():
     class Mesh:
         ndim = 2
@@ -110,11 +95,3 @@ def test_what_cannot_be_cut_says_so_and_stays_as_it_is():
         with pytest.raises(ValueError, match=says):
             shard_modes(model, Mesh(), modes)
     assert type(layer) is KroneckerAttention
-
-
-def test_a_cut_places_and_picks(monkeypatch):
-    monkeypatch.setattr(distributed, "get_rank", lambda group: 2)
-    cut = Cut(1, (2, 0, 3), None)
-    t = tensor(2, 3, 4)
-    placed = cut.place(t, -2)
-    assert placed.shape == (2, 5, 4) and cut.pick(placed, 1).equal(t) and placed[:, :2].abs().max() == 0

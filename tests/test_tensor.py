@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from layers import CPU_GPU
 from often import examples
 from torch.func import vmap
 from torch.testing import assert_close
@@ -10,8 +11,6 @@ from torch.testing import assert_close
 from hot_nbdev import tensor as T
 
 shapes = st.lists(st.integers(1, 5), min_size=1, max_size=5).map(tuple)
-devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA GPU"))])
 
 
 def draw_tensor(shape, seed=0, **kwargs):
@@ -63,7 +62,7 @@ def test_a_number_has_no_mode():
         T.unfold(torch.tensor(1.0), 0)
 
 
-@devices
+@CPU_GPU
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mode", [0, 1, 2])
 def test_dtype_and_device_are_kept(device, dtype, mode):

@@ -115,14 +115,23 @@ def test_feature_functions_by_name(name):
     ("product", [1], "by_mode is .1., but must give each mode"),
     ("temporal", {1: dict(window=1)}, "of the 2 modes only .0,. have a map of their own"),
     ("product", {0: dict(dropout=True)}, "dropout is True; give a number at least 0 and less"),
-    ("product", {0: dict(dilation=2)}, "dilation is 2 without a window")])
+    ("product", {0: dict(dilation=2)}, "dilation is 2 without a window"),
+    *(("product", {-1: wrong}, f"by_mode of mode 1: {[*wrong][-1]} is .*; give a") for wrong in (
+        dict(window=True), dict(window=-1), dict(window=1.5), dict(window=1, dilation=0), dict(dropout=1.5))),
+    ("axial", {0: dict(bias="linear")}, "by_mode of mode 0: bias is 'linear'; give one of"),
+    ("axial", {0: dict(bias="learned")}, "by_mode of mode 0: reach is None with bias='learned'; give it"),
+    ("product", {0: dict(windw=1)}, "by_mode of mode 0: there is no setting 'windw'; did you mean 'window'")])
 def test_options_of_a_mode_are_checked_at_the_door(name, by_mode, message):
     with pytest.raises(ValueError, match=message):
         make_attention(name, 16, 2, 2, by_mode=by_mode)
 
 
+@pytest.mark.parametrize("name", ["axial", "divided"])
+def test_a_group_of_several_modes_has_no_map_of_one(name):
+    with pytest.raises(ValueError, match=r"by_mode has mode 1, but of the 3 modes only \(0,\) have a map"):
+        make_attention(name, 16, 2, 3, groups=[0, (1, 2)], by_mode={1: dict(window=1)})
+
+
 def test_signatures_name_what_is_passed_on():
     for name in ("hot1", "hot2", "divided", "multiscale", "spatial", "full-linear"):
         assert {"causal", "bias", "qk_norm", "kernel"} <= set(attention_options(name))
-        with pytest.raises(TypeError, match="colour"):
-            make_attention(name, 16, 2, 2, colour=1)
