@@ -34,11 +34,11 @@ mutants: $(READY)  ## break the library in small ways, and see whether its tests
 stress: $(READY)  ## try for an hour or two what the tests try in minutes: shapes, kills, full disks, damaged files
 	$(BIN)/python tests/stress.py
 
-pdf: $(READY)  ## the whole book as _build/hot_nbdev.pdf
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/printed.py pdf
+pdf: $(READY)  ## the site's pages as _build/hot_nbdev.pdf, after `make book`
+	$(BIN)/python tools/printed.py
 
 epub: $(READY)  ## the whole book as _build/hot_nbdev.epub
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/printed.py epub
+	$(BIN)/python tools/epub.py
 
 clean:  ## remove what was built; the sources stay
 	rm -rf .venv _docs _proc _build *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -195,10 +195,11 @@ def write_nbs(nbs: Path, **chapters) -> Path:
     return nbs
 
 
-def write_project(root: Path, **chapters) -> Path:
-    "A whole project around the notebooks, as nbdev wants it."
+def write_project(root: Path, sidebar=(), **chapters) -> Path:
+    "A whole project around the notebooks, as nbdev wants it; `sidebar` are more pages of the part."
     root.mkdir(exist_ok=True)
     (root / "settings.ini").write_text(SETTINGS, encoding="utf-8")
-    (root / "_quarto.yml").write_text(QUARTO, encoding="utf-8")
+    more = "".join(f"          - {name}\n" for name in sidebar)
+    (root / "_quarto.yml").write_text(QUARTO.replace('in short"\n', f'in short"\n{more}'), encoding="utf-8")
     write_nbs(root / "nbs", **chapters)
     return root

@@ -2,18 +2,17 @@
 import configparser
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
 from email import message_from_bytes
 from types import SimpleNamespace
 
-import crossref
 import lab
 import matplotlib
 import outside
 import pytest
+from book import Book
 from chapters import NBS, ROOT, Chapter, runs, tables_read
 
 from hot_nbdev.book import results_file
@@ -131,14 +130,12 @@ def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel, name):
     ("open({root!r} + '/studies/kin.csv').read()", "a file of the checkout is opened"), ("1 / 0", "ZeroDivisionError")])
 def test_a_notebook_that_fails_or_looks_into_the_checkout_is_told(wheel, tmp_path, monkeypatch, cell, says):
     import smallbook
-    (tmp_path / "nbs").mkdir()
-    shutil.copy2(ROOT / "_quarto.yml", tmp_path)
     source = smallbook.cell(cell.format(root=str(tmp_path)), 1, smallbook.text_output("x"))
-    smallbook.write_notebook(tmp_path / "nbs" / "a.ipynb", ["# T", source])
+    smallbook.write_project(tmp_path, index=["# T", source])
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "kin.csv").write_text("x")
     monkeypatch.setattr(outside, "ROOT", tmp_path)
-    assert says in outside.run("a", package=wheel)[1]
+    assert says in outside.run("index", package=wheel)[1]
 
 
 def test_the_extra_names_what_the_notebooks_import():
@@ -156,7 +153,7 @@ def test_the_extra_names_what_the_notebooks_import():
 
 
 def test_downloads_say_how_they_are_run_and_need_no_tools_of_the_site():
-    found = lab.for_readers(crossref.Book(NBS), "01_tensor.ipynb")["cells"]
+    found = lab.for_readers(Book(ROOT), "01_tensor.ipynb", {})["cells"]
     package = f"hot_nbdev[book] @ git+https://github.com/{SETTINGS['user']}/{SETTINGS['repo']}"
     assert f'`pip install "{package}"`' in "".join(found[1]["source"])
     install = "".join(found[2]["source"])
@@ -165,13 +162,12 @@ def test_downloads_say_how_they_are_run_and_need_no_tools_of_the_site():
     assert not any("showdoc" in "".join(cell["source"]) for cell in found)
 
 
-def test_notebooks_open_in_colab_and_binder_at_the_place_that_the_settings_name(tmp_path):
+def test_notebooks_open_in_colab_and_binder_at_the_place_that_the_settings_name():
     place = "{user}/{repo}".format(**SETTINGS)
-    found = dict(crossref.online(ROOT, "01_tensor.ipynb"))
+    found = dict(Book(ROOT).structure.online("01_tensor.ipynb"))
     assert found == {
         "Open in Colab": f"https://colab.research.google.com/github/{place}/blob/notebooks/01_tensor.ipynb",
         "Open in Binder": f"https://mybinder.org/v2/gh/{place}/notebooks?labpath=01_tensor.ipynb"}
-    assert crossref.online(tmp_path, "01_tensor.ipynb") == []
 
 
 @pytest.mark.parametrize("name", ["gone.csv", "../settings.ini", "/etc/passwd", "kin/../../setup.py", "scores.npz"])

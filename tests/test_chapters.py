@@ -9,8 +9,8 @@ import nbformat
 import pytest
 import yaml
 from assertions import asserted
+from book import DRAWN, page_of
 from chapters import NBS, ROOT, SIDEBAR, all_chapters, all_pages, exported, options, runs
-from crossref import DRAWN, page_of
 
 matplotlib.use("agg")
 CHAPTERS, PAGES = all_chapters(), all_pages()

@@ -1,15 +1,15 @@
 """Notebooks for learners: no answer stands in them, and the version with answers has all."""
 import ast
+import functools
 import json
 import re
 
-import crossref
+import book
 import lab
-import learners
 import pytest
-from chapters import NBS
+import smallbook
+from chapters import NBS, ROOT
 
-BOOK = crossref.Book(NBS)
 PAGES = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in sorted(NBS.glob("*.ipynb"))}
 
 
@@ -17,8 +17,15 @@ def source(cell):
     return "".join(cell["source"])
 
 
+@functools.cache
+def whole():
+    made = book.Book(ROOT)
+    return made, made.markdown()
+
+
 def readers(name, answers):
-    return lab.for_readers(BOOK, name, answers)
+    made, texts = whole()
+    return lab.for_readers(made, name, texts, answers)
 
 
 def solutions(cells):
@@ -62,7 +69,7 @@ def test_the_version_with_answers_has_all_of_them(name):
     full = {c["id"]: source(c) for c in readers(name, answers=True)["cells"]}
     for cell in solutions(PAGES[name]["cells"]):
         assert full[cell["id"]] == re.sub(r"^#\|.*\n", "", source(cell), flags=re.M).strip("\n")
-    assert learners.LEFT_OUT not in "".join(full.values())
+    assert book.LEFT_OUT not in "".join(full.values())
 
 
 SITE = re.compile(r":::|\{#|\{\.|(?<![\w`])@(?:thm|lem|cor|prp|def|exm|exr|rem|eq|fig|tbl|sec)-"
@@ -101,7 +108,9 @@ def test_what_is_left_is_a_notebook(name):
         if cell["cell_type"] == "code":
             ast.parse(re.sub(r"^[%!].*", "", source(cell), flags=re.M))
     said = source(kept[1])
-    assert ("answers to its exercises were left out" in said) == bool(learners.without_answers(PAGES[name])[1])
+    full = {c["id"]: source(c) for c in readers(name, answers=True)["cells"]}
+    fewer = [c["id"] for c in kept if c["id"] in full and c["id"] != "how-to-run" and source(c) != full[c["id"]]]
+    assert ("answers to its exercises were left out" in said) == bool(fewer)
 
 
 def test_a_notebook_for_learners_runs_and_its_stubs_wait_for_them():
@@ -131,15 +140,15 @@ CHAPTER = [
 ]
 
 
-def test_what_an_answer_is():
-    cells = [{"cell_type": kind, "id": f"c{i}", "metadata": {}, "source": text.splitlines(keepends=True)}
-             | ({"outputs": [{"text": "9"}], "execution_count": 3} if kind == "code" else {})
-             for i, (kind, text) in enumerate(CHAPTER)]
-    made, count = learners.without_answers({"cells": cells, "metadata": {}})
-    texts = [source(c) for c in made["cells"]]
-    assert count == 3
-    assert texts[1] == CHAPTER[1][1] and texts[3] == CHAPTER[3][1] and texts[8] == CHAPTER[8][1]
-    assert texts[2] == f"Predict it.\n\n{learners.LEFT_OUT}\n\nAfter."
-    assert texts[4].endswith(f"Do it.\n\n{learners.LEFT_OUT}")
-    assert texts[7].splitlines()[1:] == ['# check_f(f); print("right")'] and made["cells"][7]["outputs"] == []
-    assert [c["id"] for c in made["cells"]] == [c["id"] for c in cells]
+def test_what_an_answer_is(tmp_path):
+    cells = [smallbook.cell(text, i, [] if kind == "code" else None) for i, (kind, text) in enumerate(CHAPTER)]
+    made = book.Book(smallbook.write_project(tmp_path, index=cells))
+    texts = made.markdown()
+    without, full = ([source(c).strip() for c in lab.for_readers(made, "index.ipynb", texts, answers)["cells"]]
+                     for answers in (False, True))
+    less, more = ("\n".join(found) for found in (without, full))
+    assert less.count(book.LEFT_OUT) == 2 and book.LEFT_OUT not in more
+    for secret in ("Seven", "Inside", "Eight", "return x + 1"):
+        assert secret not in less and secret in more, secret
+    for kept in ("A long proof", "Stays.", "Books.", "After.", "table = 1", '# check_f(f); print("right")'):
+        assert kept in less, kept

@@ -2,7 +2,7 @@
 import builtins
 import re
 
-import crossref
+import book
 import nbformat
 import pytest
 import verdicts
@@ -87,7 +87,7 @@ def test_the_page_shows_the_ledger_as_it_is():
         assert f'| {name} | {row["says"]} | {row["verdict"]} | {right} |' in words, row["id"]
         for link in row["decided"].split():
             notebook, cell = link.split("#")
-            address = "" if notebook == "verdicts.ipynb" else f"{crossref.page_of(notebook)}.html"
+            address = "" if notebook == "verdicts.ipynb" else f"{book.page_of(notebook)}.html"
             assert f'href="{address}#cell-{cell}"' in shown, row["id"]
     anchors = set(re.findall(r'<a id="(claim-[^"]+)"', shown))
     assert len(anchors) == len(ROWS) and set(re.findall(r'href="#(claim-[^"]+)"', shown)) <= anchors

@@ -26,8 +26,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
-import crossref  # noqa: E402
 import lab  # noqa: E402
+from book import Book  # noqa: E402
 
 SOURCES = ["settings.ini", "setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "hot_nbdev", "studies",
            "bench", "nbs/book.mplstyle", "nbs/verdicts.csv", "nbs/promises.csv"]  # all that the package is built from
@@ -84,7 +84,7 @@ def pages() -> list[str]:
 def run(name: str, python: str = sys.executable, package: Path | None = None,
         answers: bool = False) -> tuple[float, str]:
     "Seconds that a page took in a new kernel, and what went wrong; `package` is a folder to find the library in."
-    nb = lab.for_readers(crossref.Book(ROOT / "nbs"), f"{name}.ipynb", answers)
+    nb = lab.for_readers(Book(ROOT), f"{name}.ipynb", {}, answers)          # of its text nothing runs
     watch = {"cell_type": "code", "id": "watch", "metadata": {}, "execution_count": None, "outputs": [],
              "source": WATCH.format(root=str(ROOT))}
     nb["cells"].insert(0, watch)

@@ -1,8 +1,7 @@
-"""The whole book as one file: `python tools/printed.py pdf|epub [--site DIR] [--out FILE]`.
+"""The whole book as a PDF: `python tools/printed.py [--site DIR] [--out FILE] [--workshop]`.
 
-The site, rendered by Sphinx, is put together page after page in the order of the sidebar. Chromium typesets it: it
-prints the PDF, and it turns pages to XHTML for the EPUB. What is looked up and never read in
-a row, the part "Workshop", is left out unless --library is given; links to it lead to the published site.
+The pages of the site are put together in the order of the sidebar, and Chromium prints them. What is looked up and
+never read in a row, the part "Workshop", is left out unless it is asked for; links to it lead to the published site.
 """
 
 from __future__ import annotations
@@ -12,17 +11,14 @@ import base64
 import functools
 import html
 import http.server
-import importlib.util
 import io
 import itertools
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 from collections import Counter
-from configparser import ConfigParser
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +26,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
-from crossref import BookError, page_of  # noqa: E402
+from book import WORKSHOP, BookError, Structure, page_of  # noqa: E402
 
-LIBRARY = "Workshop"  # the part that is left out
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
          "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"]
@@ -51,38 +46,27 @@ class Page:
     part: str
 
 
-def structure_of(root: Path):
-    "Title, parts and pages, as tools/site.py reads them; loaded by path, since Python has a `site` of its own."
-    spec = importlib.util.spec_from_file_location("booksite", HERE / "site.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Structure(root / "_quarto.yml")
-
-
 class Printed:
     """The pages of a site as one text: every anchor carries the name of its page, every link leads to one of them."""
 
     def __init__(self, site: Path, root: Path, library: bool = False):
-        self.site, self.root, self.structure = Path(site), Path(root), structure_of(root)
-        parts = [part for part in self.structure.parts if library or part[0] != LIBRARY]
+        self.site, self.root, self.structure = Path(site), Path(root), Structure(root)
+        parts = [part for part in self.structure.parts if library or part[0] != WORKSHOP]
         names = [(part, page_of(name)) for part, pages in parts for name, _ in pages]
         if (self.site / "references.html").exists():
             names.append(("", "references"))
         self.names = {name for _, name in names}
         self.pages = [self.read(name, part) for part, name in names]
-        settings = ConfigParser()
-        settings.read(self.root / "settings.ini", encoding="utf-8")
-        self.settings = settings["DEFAULT"]
+        self.settings = self.structure.settings
 
     def read(self, name: str, part: str) -> Page:
         path = self.site / f"{name}.html"
         text = path.read_text(encoding="utf-8") if path.exists() else ""
-        found = re.search(r'<article class="bd-article">(.*?)</article>', text, re.DOTALL)
+        found = re.search(r"<article>(.*?)</article>", text, re.DOTALL)
         if not found:
-            raise BookError(f"{path} is no page that Sphinx rendered; run `python tools/site.py --sphinx` first")
-        body = re.sub(r"<(script|button)\b.*?</\1>|<a class=\"headerlink\".*?</a>|<p class=\"book-links\">.*?</p>",
-                      "", found[1], flags=re.DOTALL)
-        title = html.unescape(re.sub(r"<[^>]+>", "", re.search(r"<h1>(.*?)</h1>", body, re.DOTALL)[1]))
+            raise BookError(f"{path} is no page of the site; run `python tools/book.py` first")
+        body = re.sub(r'<(script|button)\b.*?</\1>|<p class="links">.*?</p>', "", found[1], flags=re.DOTALL)
+        title = html.unescape(re.sub(r"<[^>]+>", "", re.search(r"<h1[^>]*>(.*?)</h1>", body, re.DOTALL)[1]))
         body = re.sub(r"<details\b(?![^>]*\bopen\b)", '<details open="open"', body)
         return Page(name, title.strip(), re.sub(r"<[a-zA-Z][^<>]*>", functools.partial(self.tag, name), body), part)
 
@@ -108,19 +92,15 @@ class Printed:
         "(title, kind and number, anchor) of all definitions and theorems with a title, in the order of the titles."
         found = []
         for page in self.pages:
-            for match in re.finditer(r'<div class="book-statement [^"]*" id="([^"]+)">\s*<p><strong>([^<]+)</strong> '
+            for match in re.finditer(r'<div id="([^"]+)" class="book-statement [^"]*">\s*<p><strong>([^<]+)</strong> '
                                      r'\((.*?)\)\.(?=\s|</p>)', page.body, re.DOTALL):
                 title = re.sub(r"</?(?:a|span class=\"std)\b[^>]*>", "", match[3])
                 found.append((title[:1].upper() + title[1:], match[2], match[1]))
         return sorted(found, key=lambda item: re.sub(r"<[^>]+>|[^\w ]", "", item[0]).lower())
 
     def styles(self) -> str:
-        "The style sheets of the site, in its order."
-        head = (self.site / f"{self.pages[0].name}.html").read_text(encoding="utf-8").partition("</head>")[0]
-        return "\n".join(f'<link rel="stylesheet" href="/{path}">' for path in
-                         re.findall(r'<link[^>]*href="([^"]+\.css[^"]*)"[^>]*rel="stylesheet"|'
-                                    r'<link[^>]*rel="stylesheet"[^>]*href="([^"]+\.css[^"]*)"', head)
-                         for path in path if path)
+        "The style sheet of the site."
+        return '<link rel="stylesheet" href="/styles.css">'
 
 
 # ---- the PDF: each chapter is printed by itself, since the time for a document grows faster than its length ----
@@ -132,7 +112,7 @@ def lowered(body: str) -> str:
 
 def sections(page: Page) -> list[tuple[str, str]]:
     "(anchor, title) of the sections of a page."
-    found = re.findall(r'<section id="([^"]+)">(?:\s|<span id="[^"]+"></span>)*<h2>(.*?)</h2>', page.body, re.DOTALL)
+    found = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', page.body, re.DOTALL)
     return [(anchor, re.sub(r"</?a\b[^>]*>", "", title)) for anchor, title in found]
 
 
@@ -185,7 +165,7 @@ def piece(book: Printed, body: str, head: str, before: int, linked: list[str]) -
     body = re.sub(r"<pre>(.*?)</pre>", lambda m: m[0] if m[1].count("\n") > 12 else m[0].replace(
         "<pre>", '<pre class="short">', 1), body, flags=re.DOTALL)
     named = "".join(f'<a href="#{anchor}">.</a>' for anchor in linked if anchor in own)
-    return ('<!DOCTYPE html><html lang="en" data-theme="light" data-mode="light" '
+    return ('<!DOCTYPE html><html lang="en" data-theme="light" '
             f'style="counter-reset: page {before}"><head><meta charset="utf-8">'
             f"<title>{html.escape(book.structure.title)}</title>{book.styles()}<style>{css}"
             f'@page {{ @top-center {{ content: "{head}"; font: 7.5pt "Liberation Sans", Arial, sans-serif; '
@@ -200,7 +180,7 @@ def chapters(book: Printed) -> list[tuple[str, str]]:
         title = f'<section class="part"><h1>{html.escape(page.part)}</h1></section>'
         title = title if page.part and page.part != part else ""
         part = page.part or part
-        made.append((page.title, f'{title}<div id="{page.name}" class="bd-article chapter">{lowered(page.body)}</div>'))
+        made.append((page.title, f'{title}<article id="{page.name}" class="chapter">{lowered(page.body)}</article>'))
     return made
 
 
@@ -227,7 +207,7 @@ for (const math of document.querySelectorAll('math:not([display="block"])')) {
   math.style.setProperty("font-size", 100 * by + "%", "important");
   note("formula in a line", math, by);
 }
-for (const math of document.querySelectorAll("div.math")) {
+for (const math of document.querySelectorAll(".math")) {
   const inner = math.querySelectorAll(":scope > math");
   const wide = Math.max(...[math, ...inner].map(e => e.scrollWidth));
   if (wide <= math.clientWidth + 1) continue;
@@ -404,37 +384,20 @@ def bound(book: Printed, pieces: list[bytes], numbers: dict[str, int]) -> bytes:
     return made.getvalue()
 
 
-def render_site(root: Path, out: Path) -> None:
-    "The site, from the outputs that the notebooks have stored."
-    done = subprocess.run([sys.executable, str(HERE / "site.py"), "--sphinx", "--out", str(out)], cwd=root)
-    if done.returncode:
-        raise BookError("the site was not built")
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The whole book as one file.")
-    parser.add_argument("kind", choices=["pdf", "epub"])
-    parser.add_argument("--site", type=Path, help="a site that Sphinx rendered (default: rendered now)")
-    parser.add_argument("--out", type=Path, help="the file (default: _build/NAME.pdf or .epub)")
-    parser.add_argument("--library", action="store_true", help=f"with the part “{LIBRARY}”")
+    parser = argparse.ArgumentParser(description="The whole book as a PDF.")
+    parser.add_argument("--site", type=Path, default=Path("_docs"), help="the site (default: _docs)")
+    parser.add_argument("--out", type=Path, help="the file (default: _build/NAME.pdf)")
+    parser.add_argument("--workshop", action="store_true", help=f"with the part “{WORKSHOP}”")
     options = parser.parse_args()
     root = Path.cwd()
     try:
-        site = options.site or root / "_build" / "site"
-        if not options.site:
-            render_site(root, site)
-        book = Printed(site.resolve(), root, options.library)
-        out = options.out or root / "_build" / f"{book.settings['lib_name']}.{options.kind}"
+        book = Printed(options.site.resolve(), root, options.workshop)
+        out = options.out or root / "_build" / f"{book.settings['lib_name']}.pdf"
         out.parent.mkdir(parents=True, exist_ok=True)
-        if options.kind == "pdf":
-            said = make_pdf(book, out)
-        else:
-            import epub
-
-            said = epub.make_epub(book, out)
+        print(f"{out}: {make_pdf(book, out)}")
     except BookError as error:
         sys.exit(f"The book was not made:\n{error}")
-    print(f"{out}: {said}")
 
 
 if __name__ == "__main__":

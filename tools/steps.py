@@ -23,7 +23,7 @@ BIN = Path(sys.executable).parent
 BOOK = [
     ("export the library", "nbdev_export"),
     ("execute the chapters", "python tools/execute.py"),
-    ("render the site", "python tools/site.py --nbs _build/nbs"),
+    ("render the site", "python tools/book.py --nbs _build/nbs"),
 ]
 TEST = [
     ("export and clean leave no difference", "python tools/unchanged.py nbdev_export nbdev_clean"),
@@ -32,7 +32,7 @@ TEST = [
     ("names of the modules", "ruff check --isolated --select F821,F822,F823 hot_nbdev"),
     ("the house", "python tools/house.py --check"),
     ("test the chapters", "nbdev_test --n_workers 2"),
-    ("render the site", "python tools/site.py"),
+    ("render the site", "python tools/book.py"),
     ("test the library, the tools and the site", "python -m pytest tests -q -n 2 --dist loadgroup"),
 ]
 # From Python 3.12 on the interpreter itself tells which lines ran. Before, each call asks a tracer, and the tests take

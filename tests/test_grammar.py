@@ -1,0 +1,162 @@
+"""Numbers, references and each construct on the page, and each mistake with the notebook and the cell it stands in."""
+import re
+
+import apidoc
+import book
+import pytest
+import smallbook
+
+FENCE = "```"
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    "The small book's text as Jupyter shows it: numbers and references are those of the site."
+    made = book.Book(smallbook.write_project(tmp_path_factory.mktemp("book"), **{"01a_side": [
+        "# A side", "::: {#thm-side}\nTrue.\n:::\n\n$$ x = y $$ {#eq-side}",
+        "So. @eq-side holds, by @eq-side [@hot1; @kolda2009, p. 3]."]},
+        sidebar=["01a_side.ipynb"]))
+    return made.markdown()
+
+
+def test_labels_are_numbered_by_chapter_and_kind(texts):
+    first = "\n".join(text[0] for name, text in texts.items() if name.startswith("01_first"))
+    for said in ("**Theorem 1.1 (The main one", "**Lemma 1.1.**", "**Remark 1.1.**", "*Table 1.1: Costs of",
+                 "*Figure 1.1: A dot*", "*Figure 1.2: A plot of", "\\tag{1.1}",
+                 "[equation (1.1)](https://nobody.example.org/smallbook/first.html#eq-norm)",
+                 "[Definition 2.1](https://nobody.example.org/smallbook/second.html#def-second)", "`@thm-main`"):
+        assert said in first, said
+    second = "\n".join(text[0] for name, text in texts.items() if name.startswith("02_second"))
+    assert "[Equation (1.1)](" in second and "[Statements](" in second and "**Exercise 2.1 (Compute).**" in second
+
+
+def test_a_sibling_has_a_letter_and_numbers_of_its_own(texts):
+    side = "\n".join(text[0] for name, text in texts.items() if name.startswith("01a_side"))
+    assert "**Theorem 1a.1.** True." in side and "\\tag{1a.1}" in side and "# 1a A side" in side
+    assert "So. [Equation (1a.1)](" in side and "[Omranpour" in side and "p.\u00a03" in side    # beside a citation
+    assert book.page_of("01a_side.ipynb") == "side"
+
+
+MISTAKES = [
+    ("See @thm-gone.", "unknown label @thm-gone"),
+    ("Fine.\n\nSee @nobody2000.", "@nobody2000 is neither a label nor a key"),
+    ("See [@nobody2000].", "@nobody2000 is neither"),
+    ("See [@sec-other].", "write @sec-other without brackets"),
+    ("[x](07_gone.ipynb)", "link to 07_gone.ipynb: there is no such chapter"),
+    ("[x](02_second.ipynb#thm-gone)", "link to #thm-gone: there is no such label"),
+    ("[x](02_second.ipynb#thm-a)", "that label stands in 01_first.ipynb"),
+    ("[x](../gone.txt)", "only chapters and ../FILE of the repository"),
+    ("A <b>word</b>.", "raw HTML"), ("<!-- note -->", "raw HTML"), ("<div>\n\nx\n\n</div>", "raw HTML"),
+    ("So \\emph{x}.", "raw HTML or TeX"), ("{{< video x >}}", "a mark of the source is left"),
+    ("[x]{.red}", "a span with attributes"), ("[x](https://a.org){.red}", "attributes on a link"),
+    ("so $$x$$ here", "$$ starts a line of its own"), ("$$\nx", "a mark of the source is left"),
+    ("$$\nx\n\ny\n$$", "a mark of the source is left"), ("$$\nx\n$$ and", "after the closing $$"),
+    ("$$\nx \\tag{1}\n$$", "\\tag does not work everywhere"), ("So $\\nosuch x$.", "nosuch"),
+    ("$$\n\\begin{psmallmatrix}1\\end{psmallmatrix}\n$$", "psmallmatrix} does not work"),
+    ("$$\nx\n$$ {#thm-b}", "a mark of the source is left"),
+    ("::: {.callout-note}\nx", "unclosed"), (":::", "a mark of the source is left"),
+    ("::: {.column-margin}\nx\n:::", "unknown kind of block {.column-margin}"),
+    ("::: {.callout-note icon=false}\nx\n:::", "a callout takes collapse= only"),
+    ("::: {#thm-b .big}\nx\n:::", "a statement carries its label only"),
+    ("::: {#thm-B}\nx\n:::", "lower-case words"), ("::: {#pro-b}\nx\n:::", "label #pro-b is not"),
+    ("::: {.proof}\nx\n\n## Title\n:::", "a heading inside :::"),
+    ("## A {#part-a}", "label #part-a is not"), ("## A {.unnumbered}", "a heading takes a label only"),
+    ("## A -", "nbdev drops headings"), ("x\n## A", "a mark of the source is left"), ("x\n- a", "needs a blank line"),
+    (f"{FENCE}\nx", "never closed"), (f"{FENCE}{{.python .big}}\nx\n{FENCE}", "code with attributes"),
+    ("| a | b |\n|---|---|\n| $|x|$ | 2 |", "a row of a table has 4 cells, its head 2"),
+    ("| a |\n| b |", "a table without"), (": Caption", "a caption needs a pipe table"),
+    ("A[^1] b", "a mark of the source is left"),
+    ("![x](images/dot.png)", "an image needs fig-alt"),
+    ('![x](images/gone.png){fig-alt="a"}', "there is no file images/gone.png"),
+    ('![x](images/dot.png){width=3 fig-alt="a"}', "an image takes"), ("Of [a][b].", "a mark of the source is left"),
+    ("## T {#sec-other}\n\n## U {#sec-other}", "label #sec-other is taken by 02_second.ipynb, cell 2"),
+]
+OF_CODE = [
+    ("#| labl: fig-a\n1", "unknown cell option #| labl"),
+    ("#| label: fig-a\n1", "a figure with a label needs a fig-cap"),
+    ("#| fig-cap: A\n1", "a figure needs a fig-alt"),
+    ('#| fig-cap: A\n#| label: fig-a\n#| fig-alt: a\n1', "holds no picture"),
+]
+
+
+def complaints(tmp_path_factory, sources):
+    first, second = ["# First", "::: {#thm-a}\nYes.\n:::"], ["# Second", "## Other {#sec-other}", *sources]
+    root = smallbook.write_project(tmp_path_factory.mktemp("wrong"),
+                                   **{"01_first": first, "02_second": second, "index": ["# I"]})
+    with pytest.raises(book.BookError) as error:
+        book.Book(root).check()
+    return str(error.value)
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    return complaints(tmp_path_factory, [source for source, _ in MISTAKES])
+
+
+@pytest.fixture(scope="module")
+def said_of_code(tmp_path_factory):
+    return complaints(tmp_path_factory, [source for source, _ in OF_CODE])
+
+
+@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[m for _, m in MISTAKES])
+def test_mistakes_name_notebook_and_cell(said, number):
+    "All at once; a formula that pandoc does not know is told when its page is written."
+    message = MISTAKES[number][1]
+    if message != "nosuch":
+        found = [line for line in said.splitlines() if line.startswith(f"02_second.ipynb, cell {number + 3}: ")]
+        assert any(message in line for line in found), found
+
+
+@pytest.mark.parametrize("number", range(len(OF_CODE)), ids=[m for _, m in OF_CODE])
+def test_mistakes_in_the_options_of_a_cell(said_of_code, number):
+    told = re.sub(": this figure's cell ", ": ", said_of_code)
+    assert f"02_second.ipynb, cell {number + 3}: {OF_CODE[number][1]}" in told
+
+
+@pytest.mark.parametrize("title", ["Text.", "# A\n\nText", "# A\n\n> one\n> two", "## A"])
+def test_first_cell_is_title_and_subtitle_only(tmp_path, title):
+    with pytest.raises(book.BookError, match="index.ipynb, cell 1: the first cell holds"):
+        book.Book(smallbook.write_project(tmp_path, index=[title, "x"]))
+
+
+ENTRY = """---
+
+[source](https://example.org/k.py#L3){target="_blank" style="float:right; font-size:smaller"}
+
+### kron_of
+
+```python
+def kron_of(
+    *mats:Tensor, # k >= 1 factors, each (*batch, m_i) like `a|b`
+    mode:collections.abc.Sequence[torch.Tensor] | None=None, plain=3
+)->Tensor: # (*batch, m)
+```
+
+*All at once.*"""
+
+
+def test_documented_symbols_get_a_table_of_arguments():
+    entry = apidoc.Entry.parse(ENTRY)
+    assert (entry.name, entry.source, entry.doc) == ("kron_of", "https://example.org/k.py#L3", "*All at once.*")
+    assert entry.signature == "kron_of(*mats, mode=None, plain=3)"
+    assert entry.table().splitlines() == [
+        "|  | Type | Default | Meaning |", "| --- | --- | --- | --- |",
+        "| `*mats` | `Tensor` |  | k \\>= 1 factors, each (\\*batch, m\\_i) like `a` or `b` |",
+        "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
+        "| *returns* | `Tensor` |  | (\\*batch, m) |"]
+    assert apidoc.Entry.parse("Some text") is None
+
+
+@pytest.mark.parametrize("text, found", [
+    ("<p>Fine: x, $5 and #tag.</p>", 0), ("<p>a ::: b</p>", 1), ("<p>so $$x$$ here</p>", 2),
+    ("<h2>Title {#sec-x}</h2>", 1), ("<p>see ?@thm-x</p>", 1), ("<p>a<b>:</b>::</p>", 1),
+    ("<pre>::: {#a}\n$$</pre><code>$$</code><script>'$$' {#</script><style>a{#b}</style>", 0),
+    ("<pre>::: </pre><p>::: left</p>", 1), ("<p title=':::'>x</p>", 0)])
+def test_marks_of_the_source_are_found_in_text_and_not_in_code(text, found):
+    assert len(book.left_raw(f"<html><body>{text}</body></html>")) == found
+
+
+def test_minutes_count_words_and_lines_that_are_seen():
+    words, lines = "<p>" + "word " * 300 + "</p>", "<pre>" + "x = 1\n" * 24 + "</pre>"
+    fold = f"<details><summary>Solution</summary>{lines}<details>{words}</details></details>"
+    assert book.minutes(f"<article>{words}{lines}{fold}</article>") == 4
