@@ -154,7 +154,7 @@ end
 local function href(page, anchor)
   local hash = anchor and "#" .. anchor or ""
   if jupyter then return work.url .. "/" .. page.name .. ".html" .. hash end
-  if work.mode == "epub" then return page.left_out and work.url .. "/" .. page.name .. ".html" .. hash or "#" .. (anchor or page.name) end
+  if work.mode == "epub" then return page.absent and work.url .. "/" .. page.name .. ".html" .. hash or "#" .. (anchor or page.name) end
   return (page == current and hash ~= "" and "" or page.name .. ".html") .. hash
 end
 
@@ -195,7 +195,7 @@ local function link(a)
   if a.target:match("^%a+:") then
     local name = work.mode ~= "jupyter" and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2):match("^(.*)%.html$")
     local page = name and work.by_name[name]            -- nbdev links names to the published site
-    if page then a.target = href(page, anchor and page.names[anchor]) end
+    if page then a.target = href(page, work.mode == "html" and anchor and page.names[anchor] or nil) end
   elseif file:match("^%.%./") then
     if not io.open(path.join{work.root, file:sub(4)}) then complain("link to " .. file .. ": only chapters and ../FILE of the repository can be linked") end
     a.target = work.files .. file:sub(4) .. (anchor and "#" .. anchor or "")
@@ -213,31 +213,33 @@ end
 
 -- what the page shows
 
-local CLOSES = {["}"]=true, [")"]=true, ["]"]=true}
-local RELATIONS = {["="]=true, ["<"]=true, [">"]=true}
-for name in ("le leq ge geq ne neq in notin subset subseteq to mapsto approx equiv sim propto iff implies Rightarrow colon"):gmatch("%a+") do
-  RELATIONS["\\" .. name] = true
-end
+local function set(names) local made = {}; for name in names:gmatch("%S+") do made[name] = true end; return made end
+local RELATIONS = set([[= < > \le \leq \ge \geq \ne \neq \in \notin \subset \subseteq \to \mapsto \approx \equiv \sim
+  \propto \iff \implies \Rightarrow \colon]])
+local SIGNS = set([[+ - \otimes \oplus \cdot \times]])
+local OPENING = set([[( [ \{ \lvert \lVert \langle \lfloor \lceil]])
+local CLOSING = set([[) ] \} \rvert \rVert \rangle \rfloor \rceil]])
 local function pieces(tex)                              -- browsers break no line inside a formula: before relations, after commas
-  local found, piece, size, depth, word = List(), "", 0, 0, 0
+  local found, piece, size, depth, held, at = List(), "", 0, 0, 0, 1
   if #tex < 24 or tex:match("\\begin") or tex:match("\\over%A") then return List{tex} end
-  local function cut(start)
-    if size >= 5 then found:insert(piece); piece, size = start, 0 else piece = piece .. start end
-  end
-  local at = 1
   while at <= #tex do
     local token = tex:match("^\\%a+%s*", at) or tex:match("^\\.", at) or tex:match("^[^\\]", at)
     local mark = token:gsub("%s", "")
-    if mark == "\\left" or mark == "{" or mark == "(" or mark == "[" or mark == "\\lvert" or mark == "\\lVert" or mark == "\\{" or mark == "\\langle" or mark == "\\lfloor" or mark == "\\lceil" then depth = depth + 1
-    elseif mark == "\\right" or CLOSES[mark] or mark == "\\rvert" or mark == "\\rVert" or mark == "\\}" or mark == "\\rangle" or mark == "\\rfloor" or mark == "\\rceil" then depth = depth - 1 end
-    if depth == 0 and (RELATIONS[mark] or (mark == "+" or mark == "-" or mark == "\\otimes" or mark == "\\oplus" or mark == "\\cdot" or mark == "\\times") and size >= 8) then cut("{}") end
-    piece = piece .. token
-    if not mark:match("^[\\{}_^]") and mark ~= "" or RELATIONS[mark] or mark:match("^\\%a%a%a") then size = size + 1 end
-    if depth == 0 and (mark == "," or mark == "\\quad" or mark == "\\qquad") then cut("") end
-    at = at + #token
+    held = held + ((mark == "{" or mark == "\\left") and 1 or (mark == "}" or mark == "\\right") and -1 or 0)
+    depth = depth + (OPENING[mark] and 1 or CLOSING[mark] and -1 or 0)
+    if held == 0 and depth == 0 and (RELATIONS[mark] and size >= 5 or SIGNS[mark] and size >= 8) then
+      found:insert(piece)
+      piece, size = "{}", 0
+    end
+    piece, at = piece .. token, at + #token
+    if RELATIONS[mark] or mark ~= "" and not mark:match("^[\\{}_^]") or mark:match("^\\%a%a%a") then size = size + 1 end
+    local pause = mark == "," or mark == "\\quad" or mark == "\\qquad"
+    if held == 0 and pause and (depth == 0 and size >= 5 or depth == 1 and size >= 10) then
+      found:insert(piece)
+      piece, size = "", 0
+    end
   end
-  found:insert(piece)
-  if size < 2 and #found > 1 then local last = found:remove(); found[#found] = found[#found] .. last end
+  if size < 2 and #found > 0 then found[#found] = found[#found] .. piece else found:insert(piece) end
   return found
 end
 
@@ -352,17 +354,25 @@ local function caption(id, text)
   return target and List{pandoc.Str(target.name .. ": ")} .. text or text
 end
 
+local function figure(f)                                -- in an EPUB, links lead to the ids of divs
+  if work.mode ~= "epub" then return f end
+  local id = f.identifier
+  f.identifier = ""
+  return pandoc.Div({f}, {id=id})
+end
+
 function structure.Figure(f)
   local text = f.caption.long[1] and f.caption.long[1].content or List()
   f = f:walk{Image=function(i)
     i.attributes.alt, i.attributes["fig-alt"] = i.attributes["fig-alt"], nil
     if jupyter then return pandoc.Image(i.attributes.alt or "", work.url .. "/" .. i.src) end
     i.caption = {}
+    if work.mode == "epub" then i.src = path.join{work.nbs, i.src} end
     return i
   end}
   if jupyter then return f.content .. List{pandoc.Para{pandoc.Emph(caption(f.identifier, text))}}, false end
   f.caption.long = {pandoc.Plain(caption(f.identifier, text))}
-  return f, false
+  return figure(f), false
 end
 
 function structure.Table(t)
@@ -428,7 +438,7 @@ local function code(cell)
   for _, out in ipairs(cell.outputs) do shown:extend(output(out)) end
   if cell.caption then
     local text = resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content
-    made:insert(pandoc.Figure(shown, {long={pandoc.Plain(caption(cell.label, text))}}, {id=cell.label or ""}))
+    made:insert(figure(pandoc.Figure(shown, {long={pandoc.Plain(caption(cell.label, text))}}, {id=cell.label or ""})))
   elseif #shown > 0 then made:insert(pandoc.Div(shown, {class="output"})) end
   if #made == 0 then return made end
   return List{pandoc.Div(made, {id=cell.anchor or "", class=cell.exported and not cell.fold and "cell exported" or "cell"})}
@@ -479,7 +489,7 @@ end
 
 local all = List()
 for _, page in ipairs(work.pages) do
-  if not (work.mode == "epub" and page.left_out) then all:insert(shown(page, true)) end
+  if not (work.mode == "epub" and page.absent) then all:insert(shown(page, true)) end
   if jupyter then all:insert(shown(page, false)) end
 end
 local function failed() if #errors > 0 then io.stderr:write(table.concat(errors, "\n") .. "\n"); os.exit(1) end end
@@ -527,7 +537,7 @@ else                                                    -- one EPUB: parts, in t
   local blocks, part, index = List(), "", List()
   local i = 0
   for _, page in ipairs(work.pages) do
-    if not page.left_out then
+    if not page.absent then
       i = i + 1
       if page.part ~= part then blocks:insert(pandoc.Header(1, pandoc.Inlines(page.part))); part = page.part end
       blocks:insert(pandoc.Header(2, pandoc.Inlines(page.title), {id=page.name}))
@@ -537,7 +547,7 @@ else                                                    -- one EPUB: parts, in t
   end
   blocks:extend{pandoc.Header(1, "References", {id="references"}), references, pandoc.Header(1, "Index of definitions and theorems")}
   for id, target in pairs(labels) do
-    if STATEMENTS[id:match("^%l+")] and not target.page.left_out and target.title then
+    if STATEMENTS[id:match("^%l+")] and not target.page.absent and target.title then
       index:insert{stringify(target.title):lower(), {pandoc.Plain(unlinked(target.title) .. List{pandoc.Str(", "), pandoc.Link(target.name, "#" .. id)})}}
     end
   end
@@ -545,7 +555,8 @@ else                                                    -- one EPUB: parts, in t
   blocks:insert(pandoc.BulletList(index:map(function(entry) return entry[2] end)))
   local doc = pandoc.Pandoc(blocks, work.meta)
   local file = assert(io.open(work.out, "wb"))
-  file:write(heeded(pandoc.write, doc, "epub3", {html_math_method="mathml", table_of_contents=true, toc_depth=3, split_level=2}))
+  file:write(heeded(pandoc.write, doc, "epub3", {html_math_method="mathml", table_of_contents=true, toc_depth=3, split_level=2,
+    template=pandoc.template.compile(pandoc.template.default("epub3"))}))
   file:close()
 end
 failed()

@@ -468,9 +468,9 @@ def finished(page: str) -> str:
     page = LINE.sub(lambda m: m[1] if len(text_of(m[1])) <= COLUMNS else f"<u>{m[1]}</u>", page)
     page = CODE.sub(lambda m: f'<div class="code"><pre>{COLOURS.sub(coloured, m[1])}</pre></div>', page)
     page = re.sub(r"<summary>\s*(.*?)\s*</summary>", r"<summary>\1</summary>", page, flags=re.DOTALL)
+    page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
     page = OMITTED.sub("", page)
     page = re.sub(r'(<li><a href="[^"]*") id="toc-[^"]*"', r"\1", page)
-    page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
     return page.replace("<!--minutes-->", f"{minutes(page)} minutes to read in full")
 
 

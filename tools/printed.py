@@ -200,7 +200,7 @@ document.body.style.width = arguments[0] + "px";
 const shrunk = [], part = (room, wide) => Math.max(0.5, Math.floor(1000 * room / wide - 8) / 1000);
 const note = (what, box, by) => shrunk.push([what, (box.closest("[id]") || {}).id, by]);
 for (const math of document.querySelectorAll('math:not([display="block"])')) {
-  const room = math.closest("p, li, td, th, dd, div, section").clientWidth;
+  const room = (math.closest("p, li, td, th, dd, div, figcaption, summary, section") || document.body).clientWidth;
   const wide = math.getBoundingClientRect().width;        // elements of MathML know no offsetWidth
   if (wide <= room) continue;
   const by = part(room, wide);
