@@ -11,6 +11,7 @@ from scripts import load
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
 from hot_nbdev.book import results_file  # noqa: E402
+from hot_nbdev.cli import tables as tables_module  # noqa: E402
 from hot_nbdev.cli.commands import _jobs  # noqa: E402
 from hot_nbdev.cli.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
 from hot_nbdev.cli.tables import (  # noqa: E402
@@ -86,6 +87,17 @@ def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
     assert not wrong, wrong  # none: such a row cannot be made again by a table; several: it is planned twice
 
 
+def once(work):
+    "The same function, which remembers what it gave."
+    known = {}
+
+    def recall(*given):
+        if (key := str(given)) not in known:
+            known[key] = work(*given)
+        return known[key]
+    return recall
+
+
 STRAYS = {"defaults": 98, "marks": 1}       # rows that no plan asks for, of which the studies tell under Changes
 
 
@@ -93,6 +105,9 @@ STRAYS = {"defaults": 98, "marks": 1}       # rows that no plan asks for, of whi
 def test_a_study_asks_for_exactly_the_rows_that_are_there(study, tmp_path, monkeypatch, capsys):
     "Its plan is asked without any row, then with the rows that it asked for, until it asks for nothing more."
     script, todo, there, asked, found = load(study), load("todo"), {}, set(), {}
+    for owner, name in ((tables_module, "read_tables"), (script, "read_tables"), (script, "told")):
+        if hasattr(owner, name):
+            monkeypatch.setattr(owner, name, once(getattr(owner, name)))
 
     def few(numbers):           # `made_by` looks at all
         options = sorted((numbers.get("attention_options") or {}).items())

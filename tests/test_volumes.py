@@ -31,7 +31,7 @@ def test_every_volume_set(tmp_path, name, size):
     pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
     volumes(tmp_path, name + "mnist3d", size)
     before = "torchvision" in sys.modules           # a rival of another test may have brought it
-    splits = volume_data(name, size, tmp_path, verify=False)
+    splits = volume_data(name, size, folder=tmp_path, verify=False)
     x, y = splits.train[torch.tensor([2, 1])]
     assert x.shape == (2, size, size, size, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
     assert splits.about["counts"] == (3, 2, 2) and len(splits.about["md5"]) == 32
@@ -137,11 +137,11 @@ def test_official_sets_of_pictures(tmp_path):
         arrays = {f"{s}_images": rng.randint(0, 256, (4, 64, 64, *color)).astype(np.uint8) for s in PARTS}
         labels = {key.replace("images", "labels"): np.arange(4, dtype=np.uint8)[:, None] for key in arrays}
         np.savez(tmp_path / f"{name}_64.npz", **arrays, **labels)
-        x, y = volume_data(name, 64, tmp_path, verify=False).test[torch.arange(4)]
+        x, y = volume_data(name, 64, folder=tmp_path, verify=False).test[torch.arange(4)]
         assert x.shape == (4, 64, 64, *(color or [1])) and y.tolist() == [0, 1, 2, 3]
     for name, size in (("chestmnist", 28), ("pathmnist", 32), ("vessel", 128)):
         with pytest.raises(ValueError, match="known are organ, .*pathmnist"):
-            volume_data(name, size, tmp_path)
+            volume_data(name, size, folder=tmp_path)
 
 
 def test_the_table_of_volumes_is_medmnists():

@@ -112,6 +112,10 @@ def _from_file(path: str, job: type) -> dict:
     return found
 
 # %% ../../nbs/68_commands.ipynb #b4c10a06
+_ASKED = {"forecast": "a table of further rows, .csv", "classify": "pictures or volumes, .npy or .npz", "segment": "a scene, .npy",
+          "motion": "two frames, .npy"}
+
+
 def _report(run: Run) -> str:
     "What came out, as a small table, and where it is."
     wanted = lambda key, value: key == "horizon" or (key.startswith("test_") and isinstance(value, float))
@@ -123,20 +127,16 @@ def _report(run: Run) -> str:
 
 def _next(job: Job, run: Run) -> str:
     "The command that a reader would type now."
-    files = {"forecast": f"{job.data}.csv", "classify": f"{job.data}.npz --key test_images", "segment": "scene.npy", "motion": "frames.npy"}
-    own = job.data if Path(job.data).suffix else files[job.kind]
-    return f"next: hot_predict {shlex.quote(str(run.folder))} {own}"
+    words = f"next: hot_predict {shlex.quote(str(run.folder))}"
+    if run.file is None:
+        return f"{words} FILE, with {_ASKED[job.kind]}, for FILE"
+    return f"{words} {shlex.quote(run.file)}" + " --key test_images" * run.file.endswith(".npz")
 
 
 def _train(job: Job) -> Run:
     "One run with its report."
     check_packages(_packages(job), f"hot_{job.kind}")
-    try:
-        run = run_job(job, say)
-    except FileNotFoundError as e:
-        home = "" if job.home() is None or job.home() in str(e) else f"; the home of {job.data} is {job.home()}"
-        more = "" if job.download else "; without --no-download it is fetched"
-        raise FileNotFoundError(f"{e}{home}{more}") from e
+    run = run_job(job, say)
     if os.environ.get("RANK", "0") == "0":
         picture = run.folder / "losses.png"
         drawn = save_picture(lambda part: draw_run(run.result.history, run.result.best["epoch"], part), picture)
@@ -233,16 +233,16 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
 # %% ../../nbs/68_commands.ipynb #b2b2e7fe
 def _changes(texts: Sequence[str], job: type) -> dict:
     "Settings of the command from words such as epochs=3, in place of those of a table."
-    found = {}
+    found, known = {}, job().to_dict()
     for name, value in (pair for text in texts for pair in parse_pairs([text]).items()):
         if name == "seed":
             raise ValueError("seed: the seeds of a table are chosen by --seeds")
-        if name == "model_option":          # NAME=JSON once more
-            value = {**found.get(name, {}), **(parse_pairs([value]) if isinstance(value, str) else value)}
-        elif isinstance(value, str) and isinstance(getattr(job(), name, None), tuple):
+        if isinstance(known.get(name), dict) and isinstance(value, str):         # NAME=JSON once more
+            value = {**found.get(name, {}), **parse_pairs([value])}
+        elif isinstance(known.get(name), tuple) and isinstance(value, str):
             value = [json.loads(v) if v.strip("-").isdigit() else v for v in value.split(",")]
         found[name] = value
-    check_names("--set", list(found), list(job().to_dict()))
+    check_names("--set", list(found), list(known))
     return {name: getattr(job.from_dict({name: value}), name) if name == "horizon" else value for name, value in found.items()}
 
 

@@ -9,7 +9,7 @@ __all__ = ['Planned', 'RunTable', 'read_tables', 'merged', 'planned', 'made_by',
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..book import book_folder
 from .jobs import Job, config_for
 from ..config import Config, option, read_settings
-from ..data.files import file_md5
+from ..data.files import file_hash
 from ..model_config import ModelConfig
 from ..train.loop import TrainConfig
 
@@ -120,10 +120,11 @@ def planned(
 def _same_data(job: Job, line: dict) -> bool:
     "Does a row say that its data were read as this job reads them?"
     path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
-    if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_md5(path)):
+    if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_hash(path, "md5")):
         return False
-    told, now = {**type(job)().numbers(), **json.loads(line.get("settings") or "{}")}, job.numbers()
-    return all(told[name] == now[name] for name in job.groups()["data"] if name not in ("data", "score"))
+    told, names = json.loads(line.get("settings") or "{}"), {*job.groups()["data"]} - {"data", "score"}
+    plain = lambda value: list(value) if isinstance(value, tuple) else value
+    return all(told.get(f.name, plain(f.default)) == plain(getattr(job, f.name)) for f in fields(job) if f.name in names)
 
 # %% ../../nbs/67_tables.ipynb #7b1e0c28
 def made_by(
