@@ -90,13 +90,6 @@ def test_failed_download_leaves_nothing(home, tmp_path, path, error, text):
     assert files(tmp_path) == []
 
 
-def test_existing_file_is_not_overwritten(home, tmp_path):
-    (tmp_path / "x.bin").write_text("mine")
-    with pytest.raises(FileExistsError, match="stays as it is"):
-        fetch(f"{home}/whole", tmp_path / "x.bin", MD5)
-    assert (tmp_path / "x.bin").read_text() == "mine"
-
-
 def test_half_a_file_never_has_its_final_name(home, tmp_path):
     HELD.clear()
     work = threading.Thread(target=fetch, args=(f"{home}/held", tmp_path / "x.bin", MD5), daemon=True)
@@ -166,14 +159,6 @@ def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
         official_file("x", source, tmp_path)
     assert official_file("x", source, tmp_path, unchecked=True) == path
     assert official_file("x", source, tmp_path, verify=False) == path
-
-
-def test_sha256_goes_before_md5(home, tmp_path):
-    source = Source("x.bin", "https://example.org", f"{home}/whole", MD5, (), "", "", "0" * 64)
-    with pytest.raises(ValueError, match="should have the checksum 0000"):
-        official_file("x", source, tmp_path)
-    right = source._replace(md5="0" * 32, sha256=hashlib.sha256(BODY).hexdigest())
-    assert file_hash(official_file("x", right, tmp_path)) == right.checksum
 
 
 def test_all_members_of_a_gzip_file_are_read(tmp_path):

@@ -70,15 +70,6 @@ def test_in_a_window_only_what_can_be_known_counts_and_nothing_is_read_outside()
                 assert (c[p, q] == frames[2][p, q] == b[p - s, q - t]) if inside else c[p, q].isnan()
 
 
-def test_tables_are_reordered_alike():
-    part = Aligned(white_fields(5, (4, 3, 2), chance()), 30)
-    x, y = part[torch.arange(30)]
-    for (a, b, c), d, draw in zip(x.movedim(-1, 1), y[..., 0], part.draws, strict=True):
-        i, j, k = draw[11:].split([4, 3, 2])
-        assert torch.equal(b, a[i][:, j][:, :, k]) and torch.equal(d, c[i][:, j][:, :, k])
-        assert sorted(i.tolist()) == [0, 1, 2, 3] and draw[0] != draw[1]
-
-
 def test_tables_of_some_rows_and_columns_are_reordered_alike():
     sheets = torch.arange(3 * 9 * 7.0).reshape(3, 9, 7)
     part = Aligned(sheets, 200, sizes=(4, 3))

@@ -87,13 +87,11 @@ def _chosen(title: str, what: str, names: Sequence | None, known: Sequence) -> N
 
 def _steps(name: str, table: RunTable, changes: dict) -> list:
     "Those of `each` that agree with what a user chose; or all, where none does and there is no horizon to be one of them."
+    horizons, asked = dict.fromkeys(str(step["horizon"]) for step in table.each if "horizon" in step), changes.get("horizon")
+    if asked and horizons and str(asked) not in horizons:
+        raise ValueError(f"{name} has no horizon {asked}; it has {', '.join(horizons)}")
     agree = [step for step in table.each if all(changes.get(key, value) == value for key, value in step.items())]
-    horizons = dict.fromkeys(str(step["horizon"]) for step in table.each if "horizon" in step)
-    if not agree and "horizon" in changes and horizons:
-        agree = [step for step in table.each if step.get("horizon") == changes["horizon"]]
-        if not agree:
-            raise ValueError(f"{name} has no horizon {changes['horizon']}; it has {', '.join(horizons)}")
-    return agree or list(table.each)
+    return agree or [step for step in table.each if not asked or step.get("horizon", asked) == asked]
 
 
 def planned(

@@ -35,15 +35,6 @@ from ..train.runs import progress_bar
 INPUT_VERSION = 3       # of the file; 1 had shift, scale, names, classes, codes and window only, 2 seconds as step
 _NEEDED = {"forecast": ["names"], "classify": ["classes"], "segment": ["codes", "window"], "motion": ["sizes"]}
 
-
-def _check_inputs(inputs: "Inputs") -> None:
-    "Raise where the settings of a task are not whole."
-    lost = [name for name in _NEEDED[inputs.task] if getattr(inputs, name) is None]
-    if lost:
-        raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {inputs.task} run needs")
-    if len(inputs.shift) != len(inputs.scale):
-        raise ValueError(f"Inputs: shift has {len(inputs.shift)} entries, but scale has {len(inputs.scale)}")
-
 # %% ../../nbs/64_predict.ipynb #8c2f1d07
 @dataclass(frozen=True)
 class Inputs(Config):
@@ -71,7 +62,11 @@ class Inputs(Config):
     version: int = option(INPUT_VERSION, "of these settings", least=1)
 
     def check(self):
-        _check_inputs(self)
+        lost = [name for name in _NEEDED[self.task] if getattr(self, name) is None]
+        if lost:
+            raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {self.task} run needs")
+        if len(self.shift) != len(self.scale):
+            raise ValueError(f"Inputs: shift has {len(self.shift)} entries, but scale has {len(self.scale)}")
 
     def known(self) -> dict:
         "What is known, as the checks of the data take it."

@@ -210,8 +210,8 @@ def check_whole(
 
 def _block_sizes(n: int, fractions: Sequence[float], what: str) -> tuple[int, int, int]:
     "How many blocks each part gets."
-    val, test = (max(1, round(n * f)) for f in fractions[1:]) if len(fractions) == 3 else (0, 0)
-    if len(fractions) != 3 or not min(fractions) >= 0 or n - val - test < 1 or not abs(sum(fractions) - 1) <= 1e-6:
+    val, test = (max(1, round(n * f)) for f in fractions[1:]) if len(fractions) == 3 else (0, n)
+    if n - val - test < 1 or not min(fractions) >= 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"split_blocks: three fractions that sum to 1 and a block for each part are "
                          f"needed, but {tuple(fractions)} came with {n} blocks of {what}; use a smaller block")
     return n - val - test, val, test
