@@ -32,7 +32,7 @@ def test_fields_have_variance_one_and_repeat_with_their_seed(make, sizes):
 
 
 def test_smooth_fields_have_the_spectrum_that_is_told():
-    x = smooth_fields(2000, (32, 32), chance(), power=1.0)
+    x = smooth_fields(2000, (32, 32), chance())
     power = torch.fft.rfft2(x).abs().square().mean(0)
     assert_close(power[0, 1] / power[0, 4], torch.tensor(16.0), rtol=0.15, atol=0)
     assert power[0, 0] < 1e-6

@@ -87,7 +87,7 @@ def refuse_page(
                          f"the file in a browser from {home}")
 
 # %% ../../nbs/47_files.ipynb #06e14f23
-def _download(url: str, part: Path, progress: bool, timeout: float) -> None:
+def _download(url: str, part: Path, progress: bool) -> None:
     "Write the bytes at an address to a file."
     if urlsplit(url).scheme == "file":
         shutil.copyfile(url2pathname(urlsplit(url).path), part)
@@ -95,7 +95,7 @@ def _download(url: str, part: Path, progress: bool, timeout: float) -> None:
     try:
         import pooch
         bytes_as_stored = {"Accept-Encoding": "identity"}
-        load = pooch.HTTPDownloader(progressbar=progress, chunk_size=1 << 18, timeout=timeout, headers=bytes_as_stored)
+        load = pooch.HTTPDownloader(progressbar=progress, chunk_size=1 << 18, timeout=30, headers=bytes_as_stored)
     except (ImportError, ValueError) as e:          # ValueError: no tqdm for the bar
         raise ImportError('fetch: downloads need pooch and tqdm; install them with pip install '
                           '"hot_nbdev[train]", or put the file there by hand') from e
@@ -108,7 +108,6 @@ def fetch(
     checksum: str | None = None,     # sha256 or md5 of the file at `path`
     unchecked: bool = False,         # take it without a checksum?
     progress: bool | None = None,    # a bar on stderr; default: if that is a terminal
-    timeout: float = 30,             # seconds without an answer
 ) -> Path:                           # `path`
     "Download to a temporary name in the same folder, check, and move into place when whole."
     path, progress = Path(path), sys.stderr.isatty() if progress is None else progress
@@ -120,7 +119,7 @@ def fetch(
                          "sha256 or md5, or take it as it comes by unchecked=True")
 
     def write(part):
-        _download(url, part, progress, timeout)
+        _download(url, part, progress)
         if ".gz" in (url[-3:], urlsplit(url).path[-3:]) and path.suffix != ".gz":
             part.write_bytes(gzip.decompress(part.read_bytes()))
         refuse_page(part, url)

@@ -33,14 +33,13 @@ def smooth_fields(
     count: int,                         # number of fields F
     sizes: Sequence[int],               # (n1, …, nk)
     generator: torch.Generator | None = None,
-    power: float = 1.0,                 # amplitude |ω|^-power of the wave with frequencies ω
 ) -> Tensor:                            # (F, n1, …, nk), each with mean 0 and variance 1
-    "Fields on a torus whose long waves are strong."
+    "Fields on a torus whose long waves are strong: that with frequencies ω has the amplitude 1/|ω|."
     modes = list(range(1, len(sizes) + 1))
     waves = torch.fft.fftn(white_fields(count, sizes, generator), dim=modes)
     squares = [(torch.fft.fftfreq(n) * n).square() for n in sizes]
     length = sum(s.view(-1, *[1] * (len(sizes) - 1 - m)) for m, s in enumerate(squares)).sqrt()
-    x = torch.fft.ifftn(waves * length.clamp(min=1) ** -power * (length > 0), dim=modes).real
+    x = torch.fft.ifftn(waves * length.clamp(min=1) ** -1.0 * (length > 0), dim=modes).real
     return x / x.flatten(1).std(1, correction=0).view(-1, *[1] * len(sizes))
 
 # %% ../../nbs/62_moved.ipynb #525de374

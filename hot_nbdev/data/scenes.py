@@ -58,7 +58,6 @@ def number_classes(
     known: dict | None = None,     # codes and names of classes; default: the codes above 0 that occur
     ignore: Sequence[int] = (0,),  # codes that mean "not labeled"
     where: str = "the mask",       # what it is called in messages
-    most: int = 1024,              # more different codes than this are no classes
 ) -> tuple[Tensor, dict]:          # numbers of classes, int64, -1 where not labeled; codes and names of classes
     "Codes become 0, 1, … in the order of the known ones."
     if codes.dtype.kind not in "iu":
@@ -68,10 +67,9 @@ def number_classes(
     found = values.tolist()
     if known is None:
         known = {c: f"class {c}" for c in found if c > 0 and c not in ignore}
-    if not any(c in known for c in found) or len(known) > most:
-        raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but "
-                         f"between 1 and {most} are needed, with a labeled pixel; codes above 0 are classes, and 0 is "
-                         '"not labeled"')
+    if not any(c in known for c in found) or len(known) > 1024:
+        raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but between 1 and 1024 are "
+                         'needed, with a labeled pixel; codes above 0 are classes, and 0 is "not labeled"')
     if odd := [c for c in found if c not in known and c not in ignore]:
         listed = lambda some, n: ", ".join(map(str, some[:n])) + ", …" * (len(some) > n)
         raise ValueError(f"number_classes: {where} holds {listed(odd, 5)}, the first at "
@@ -136,7 +134,6 @@ class Images(NamedTuple):
     values: Tensor      # (n, H, W, bands), uint8 or float32
     labels: Tensor      # (n, H, W) int64, -1 where not labeled
     classes: dict       # codes of the masks and names of the classes
-    files: list         # the images, sorted
 
 # %% ../../nbs/50_scene_files.ipynb #a2caab11
 def _read_image(path: Path) -> np.ndarray:
@@ -183,8 +180,8 @@ def load_images(
         raise ValueError(f"scene_data: {name!r} came; the masks of SSL4EO-L are ssl4eo_nlcd and ssl4eo_cdl")
     if limit is not None and limit < 3:
         raise ValueError(f"scene_data: limit is {limit}, but each of the three parts needs an image; give 3 or more")
-    x, codes, pairs = [], [], _pairs(name, limit, folder, download, verify, unchecked)
-    for image, mask in pairs:
+    x, codes = [], []
+    for image, mask in _pairs(name, limit, folder, download, verify, unchecked):
         x.append(_read_image(image)), codes.append(_read_image(mask))
         if x[-1].shape != x[0].shape or x[0].ndim != 3 or codes[-1].shape != x[0].shape[:2]:
             raise ValueError(f"scene_data: {image} and its mask should have the shapes {x[0].shape} and "
@@ -194,7 +191,7 @@ def load_images(
     known = _NLCD if name == "ssl4eo_nlcd" else {int(c): f"class {c}" for c in np.unique(codes) if c >= 0}
     y, known = number_classes(codes, known, ignore, f"the masks of {name}")
     x = torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32))
-    return Images(x, y, known, [p for p, _ in pairs])
+    return Images(x, y, known)
 
 # %% ../../nbs/50_scene_files.ipynb #255d9511
 def check_whole(

@@ -133,7 +133,7 @@ def _find(name: str, folder, download: bool, verify: bool, unchecked: bool) -> P
 # %% ../../nbs/48_series.ipynb #tbseries
 class Series(NamedTuple):
     "A multivariate series."
-    values: Tensor            # (T, N)
+    values: Tensor            # (T, N), float64
     times: Times | None       # of the T rows
     names: list[str]          # N names of columns
     report: dict              # what was found wrong, and whether it was mended
@@ -150,7 +150,7 @@ class Series(NamedTuple):
         return whole if (whole == self.times.wall).all() else self.times.wall
 
 # %% ../../nbs/48_series.ipynb #c4e69c50
-def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked: bool, official: bool, dtype: torch.dtype) -> Series:
+def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked: bool, official: bool) -> Series:
     "What a table holds, its rows in order, with what is wrong told, and filled or hidden if that is wished."
     import pandas as pd
     missing = ~(np.abs(table.values) <= ABSURD)
@@ -167,14 +167,13 @@ def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked
         values = values.ffill().bfill()         # the last good value before; at the start the first one
     names = [_mend_name(n) for n in table.names] if mend else table.names
     times = table.times and table.times.pick(rows)
-    return Series(torch.tensor(values.to_numpy(), dtype=dtype), times, names, report, torch.from_numpy(~bad), every, table.layout)
+    return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, table.layout)
 
 # %% ../../nbs/48_series.ipynb #c4e69c4f
 def load_series(
     name: str | Path,                     # a name in SERIES, or the path of a table
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     mend: bool = False,                   # fill sentinels and missing values, drop repeated lines, repair names
-    dtype: torch.dtype = torch.float64,
     download: bool = True,                # fetch an official file that is not there
     verify: bool = True,                  # check its checksum and shape
     unchecked: bool = False,              # use an official file of which no checksum is known?
@@ -190,7 +189,7 @@ def load_series(
         raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get it from "
                          f"{source.home}, or read it as it is by verify=False")
     rows = np.arange(len(table.values)) if table.times is None else _in_order(table, sort)
-    return _mended(table, rows, step, mend, masked, source is not None, dtype)
+    return _mended(table, rows, step, mend, masked, source is not None)
 
 # %% ../../nbs/48_series.ipynb #293e3cff
 def report_lines(

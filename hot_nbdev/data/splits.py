@@ -177,7 +177,6 @@ def forecast_data(
     lookback: int,                        # T, rows in x
     horizon: int,                         # S, rows in y
     split: str | Sequence[int] | None = None,   # as in split_rows; default: the published one
-    dtype: torch.dtype = torch.float32,
     masked: bool = False,                 # give (x, mask, y), and in place of a missing value the mean of its column
     **reading,                            # of load_series: folder, mend, sort, time, step, download, verify, unchecked
 ) -> Splits:                              # of Windows: x (B, lookback, N), y (B, horizon, N), in scaled units
@@ -189,7 +188,7 @@ def forecast_data(
     if sizes[0] < lookback:
         raise ValueError(f"forecast_data: lookback {lookback} is longer than the training part of {sizes[0]} rows of {name}; use a "
                          "smaller lookback or a longer series")
-    scaler, parts = _cut(series, sizes, lookback, horizon, dtype, masked)
+    scaler, parts = _cut(series, sizes, lookback, horizon, masked)
     about = {"name": stem, "md5": official and official.md5, "file": str(series.layout.path), "scaler": scaler, "names": series.names,
              "rows": sizes, "counts": tuple(map(len, parts)), "report": series.report, "told": report_lines(series.report)}
     about["input"] = {"data": stem, "names": series.names, **scaler.lists(), "every": series.report["step"],
@@ -197,7 +196,7 @@ def forecast_data(
     return Splits(*parts, about)
 
 # %% ../../nbs/51_data_library.ipynb #9d1b927d
-def _cut(series, sizes: tuple, lookback: int, horizon: int, dtype: torch.dtype, masked: bool) -> tuple[Scaler, list]:
+def _cut(series, sizes: tuple, lookback: int, horizon: int, masked: bool) -> tuple[Scaler, list]:
     "The scaler of the training rows, and the three parts."
     (train, val, test), path, mask, parts = sizes, series.layout.path, series.mask, []
     if masked and not mask[:train].any(0).all():
@@ -205,7 +204,7 @@ def _cut(series, sizes: tuple, lookback: int, horizon: int, dtype: torch.dtype, 
         raise ValueError(f"forecast_data: column {empty!r} of {path} has no value in the training part of {train} rows; leave it out")
     scaler = Scaler.fit(series.values[:train], mask[:train] if masked else None)
     scaled = scaler.apply(series.values)
-    scaled = (torch.where(mask, scaled, 0.0) if masked else scaled).to(dtype)
+    scaled = (torch.where(mask, scaled, 0.0) if masked else scaled).float()
     for part, a, b in zip(PARTS, (0, train - lookback, train + val - lookback), (train, train + val, train + val + test)):
         try:
             parts.append(Windows(scaled[a:b], lookback, horizon, mask[a:b] if masked else None))
@@ -342,12 +341,11 @@ def _scene_parts(scene, region: Tensor, window: int, stride: int) -> Splits:
 # %% ../../nbs/51_data_library.ipynb #fd214402
 def _image_parts(found, name: str, fractions: Sequence[float], seed: int) -> Splits:
     x, y, n = found.values, found.labels, len(found.values)
-    order = torch.from_numpy(np.random.RandomState(seed).permutation(n))
     if len(fractions) != 3 or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"scene_data: fractions is {tuple(fractions)}; give three that are above 0 and sum to 1")
+    order = torch.from_numpy(np.random.RandomState(seed).permutation(n))
     parts = torch.tensor_split(order, [int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))])
     scaler = Scaler.fit(x[parts[0]])
     counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(found.classes)) for p in parts]
     items = [Items(x[p], y[p], scaler.mean.float(), scaler.std.float()) for p in parts]
-    about = _about(found, name, scaler, items, counts, y.shape[-1], 0)
-    return Splits(*items, {**about, "md5": None, "files": found.files})
+    return Splits(*items, {**_about(found, name, scaler, items, counts, y.shape[-1], 0), "md5": None})

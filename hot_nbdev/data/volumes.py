@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import Source, check_numbers, file_hash, load_arrays, official_file
+from .files import Source, check_numbers, load_arrays, official_file
 
 # %% ../../nbs/49_volume_files.ipynb #18da0439
 PARTS = ("train", "val", "test")
@@ -27,7 +27,7 @@ class VolumeSet(NamedTuple):
     images: dict         # (n, *sizes, channels), as stored
     labels: dict         # (n,) int64, numbers of the classes
     masks: dict | None   # (n, *sizes) bool, True where a place is known
-    about: dict          # name, md5, classes, task, shift, scale, …
+    about: dict          # name, md5, file, classes, shift, scale, …
 
 # %% ../../nbs/49_volume_files.ipynb #2b78caaf
 VOLUMES = {      # name -> classes, samples of the three parts, md5 of the file with 28 and with 64 voxels a side (medmnist.com)
@@ -95,8 +95,7 @@ def _official(name: str, size: int, folder, download: bool, verify: bool) -> Vol
     axis = "none" if shape == source.shape else "last"
     images = {s: torch.from_numpy(_channels_last(arrays[f"{s}_images"], axis)) for s in PARTS}
     labels = {s: torch.from_numpy(arrays[f"{s}_labels"][:, 0]).long() for s in PARTS}
-    about = {"name": flag, "md5": source.md5, "checksum": source.checksum, "file": str(path), "classes": classes, "task": info["task"],
-             "shift": 0.0, "scale": 255.0, "axis": axis, "told": []}
+    about = {"name": flag, "md5": source.md5, "file": str(path), "classes": classes, "shift": 0.0, "scale": 255.0, "axis": axis, "told": []}
     return VolumeSet(images, labels, None, about)
 
 # %% ../../nbs/49_volume_files.ipynb #d3023781
@@ -202,9 +201,8 @@ def _own(path: Path, channels: str | None) -> VolumeSet:
     words, (*sizes, last) = isinstance(codes[0], str), images["train"].shape[1:]
     told = [f"items are {' × '.join(map(str, sizes))} with {last} channels, read from the {axis} axis"] * (axis != "none")
     return VolumeSet(images, labels, masks, {
-        "name": path.stem, "md5": None, "checksum": file_hash(path), "file": str(path), "codes": None if words else codes,
-        "classes": codes if words else [f"class {c}" for c in codes], "task": "multi-class" if len(codes) > 2 else "binary-class",
-        "shift": shift, "scale": scale, "axis": axis, "told": told})
+        "name": path.stem, "md5": None, "file": str(path), "codes": None if words else codes,
+        "classes": codes if words else [f"class {c}" for c in codes], "shift": shift, "scale": scale, "axis": axis, "told": told})
 
 # %% ../../nbs/49_volume_files.ipynb #f7793169
 def load_volumes(
