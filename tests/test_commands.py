@@ -91,13 +91,10 @@ def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("text, message", [
-    ('{"epoch": 3}', "no setting 'epoch'; did you mean 'epochs'"),
-    ('{"depth": "deep"}', "depth is 'deep'; give a whole number at least 1"),
-    ('{"resume": 1}', "resume is 1; give true or false"), ('{"attention": "best"}', "attention is 'best'; give one of"),
-    ("[1]", "should hold names and values"), ("{", "is no file of settings"), ('{"rate": -1}', "rate is -1"),
-    ("[" * 100_000, "is no file of settings"),
+    ('{"epoch": 3}', "no setting 'epoch'; did you mean 'epochs'"), ('{"resume": 1}', "resume is 1; give true or false"),
+    ("[1]", "should hold names and values"), ("{", "is no file of settings"), ("[" * 100_000, "is no file of settings"),
     ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json"),
-], ids=["name", "word", "bool", "choice", "list", "cut", "range", "deep-list", "deep"])
+], ids=["name", "bool", "list", "cut", "deep-list", "deep"])
 def test_wrong_settings_are_named(capsys, tmp_path, text, message):
     (tmp_path / "s.json").write_text(text)
     write_series()
@@ -106,12 +103,9 @@ def test_wrong_settings_are_named(capsys, tmp_path, text, message):
 
 
 @pytest.mark.parametrize("command, words, message", [
-    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_forecast, "--dropout 2", "dropout is 2"),
-    (hot_forecast, "--heads 0", "heads is 0"), (hot_forecast, "--rate inf", "rate is inf"),
-    (hot_segment, "--window -4", "window is -4"), (hot_segment, "--stride -1", "stride is -1"),
-    (hot_segment, "--gap -1", "gap is -1"), (hot_segment, "--block 0", "block is 0"),
-    (hot_classify, "--size 30", "size is 30"), (hot_forecast, "--epochs x", "epochs is 'x'"),
-    (hot_forecast, "--horizon 0", "horizon is 0"), (hot_forecast, "--patch 0", "patch is"),
+    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_forecast, "--heads 0", "heads is 0"),
+    (hot_segment, "--window -4", "window is -4"), (hot_classify, "--size 30", "size is 30"),
+    (hot_forecast, "--epochs x", "epochs is 'x'"), (hot_forecast, "--patch 0", "patch is"),
 ])
 def test_a_wrong_option_names_itself(capsys, command, words, message):
     said = fails(capsys, command, "--data", "x", *words.split(), status=2)
@@ -412,14 +406,10 @@ def test_what_cannot_run_is_found_before_training(capsys, no_training, words, me
 
 
 @pytest.mark.parametrize("text, flags", [
-    ("fill them by mend=True, or resume=False", "fill them by --mend, or --no-resume"),
-    ("give folder=, or set HOT_DATA", "give --data-dir, or set HOT_DATA"),
-    ("read it by verify=False", "read it by --no-verify"), ("use block=16.", "use --block 16."),
-    ("choose readout='mean'", "choose --readout mean"), ("ignore=(5, 6)", "--ignore 5 6"),
-    ("ignore=(5,)", "--ignore 5"), ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay"),
-])
+    ("read it by verify=False", "read it by --no-verify"), ("ignore=(5,)", "--ignore 5"),
+    ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay")])
 def test_ways_out_are_flags(text, flags):
-    assert as_flags(text, list(job_class("segment")().to_dict()) + ["mend", "readout"]) == flags
+    assert as_flags(text, list(job_class("segment")().to_dict())) == flags
 
 
 def test_only_the_first_process_speaks(capsys, monkeypatch):
@@ -489,11 +479,9 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("file, says", [
-    ("defaults/rows/segment.csv", "defaults-dates"),
+    ("defaults/rows/segment.csv", "defaults-dates"), ("printed_series.csv", "copied from the papers"),
     ("kin.csv", "python -m studies.kin.kin in the source repository; the package does not carry the script. It"),
     ("volumes_simple.csv", "studies.volumes.volumes in the source repository; the package does not carry the script\n"),
-    ("bench_profile.csv", "bench/profiling.py in the source repository"),
-    ("printed_series.csv", "copied from the papers"),
 ])
 def test_a_file_of_results_tells_what_makes_it(capsys, file, says):
     hot_reproduce([file])

@@ -41,10 +41,8 @@ def test_every_run_of_every_table_has_settings_and_a_model(name):
 @pytest.mark.parametrize("text, message", [
     ('{"t": {"rows": {"a": {}}}}', "table 't': RunTable: data is {}"),
     ('{"t": {"rows": {"a": 1}, "data": {"D": "d"}}}', "rows is {'a': 1}; give at least one, each of type dict"),
-    ('{"t": {"row": {}}}', "there is no setting 'row'; did you mean 'rows'"),
     ('{"t": {"rows": {"a": {}}, "data": {"D": "d"}, "command": "train"}}', "is 'train'; give one of forecast"),
-    ('{"t": [1]}', "a table is made of names and values"),
-    ("[" * 5000, "is no file of settings"), ("{", "is no file of settings"),
+    ('{"t": [1]}', "a table is made of names and values"), ("{", "is no file of settings"),
 ])
 def test_a_wrong_table_is_named(tmp_path, text, message):
     (tmp_path / "own.json").write_text(text)
@@ -60,8 +58,6 @@ def test_a_table_can_be_cut_down():
     found = (job.data, job.horizon, job.epochs, job.combine, job.seed, job.readout)
     assert found == ("weather", 96, 3, "sum", 1, "mean")
     assert len(planned("hot2-table1", table, seeds=(0, 1, 2))) == 3 * table.size == 240
-    with pytest.raises(ValueError, match="marks-exchange has no horizon 192; it has 96, 336"):
-        planned("marks-exchange", TABLES["marks-exchange"], changes={"horizon": 192})
 
 
 SHOWN = ("forecasting", "ablations")

@@ -183,13 +183,9 @@ ITEM, NOT = (6, 7, 8), dict(val_masks=np.ones(2, bool), test_masks=np.ones(3, bo
     (dict(val_images=np.zeros((2, 6, 7, 7), np.uint8)), r"val_images.*\(n, 6, 7, 8\)"),
     (dict(train_images=np.zeros((0, *ITEM), np.uint8), train_labels=np.zeros(0, int)), "train_images.*n ≥ 1"),
     (dict(test_images=np.full((3, *ITEM), np.nan)), "test_images.*1008 values that are not finite"),
-    (dict(test_images=np.full((3, *ITEM), np.inf)), "test_images.*not finite"),
-    (dict(test_images=np.zeros((3, *ITEM), complex)), "test_images.*complex"),
     (dict(test_images=np.array([None])), "test_images.*cannot be read.*[Pp]ickle"),
-    (dict(val_labels=np.zeros((2, 2), int)), "val_labels.*one label"),
     (dict(val_labels=np.ones((2, 2), int)), "val_labels.*one label"),
     (dict(val_labels=np.full(2, 0.5)), "val_labels.*whole numbers.*float64"),
-    (dict(val_labels=np.full(2, np.nan)), "val_labels.*float64"),
     (dict(val_labels=np.array([1, -100])), "val_labels.*-100, by which PyTorch"),
     (dict(val_labels=np.array([1, 9])), r"val_labels.*\[9\].*\[1, 4\]"),
     (dict(train_labels=np.ones(5, int)), "train_labels.*two of them"),
@@ -227,7 +223,6 @@ def test_new_volumes_like_those_of_the_training():
     (BYTES / 255, "multiply by 255"), (BYTES > 300, "real numbers.*bool"), (BYTES * 1j, "complex"),
     ((BYTES > 99).astype(np.uint8), "multiply by 255"), (BYTES.astype(int) + 300, "between 3.*55"),
     (BYTES.astype(int) - 1, "between -1 and 253"), (BYTES / 2.0, "not whole numbers"),
-    (np.where(BYTES == BYTES[0, 0, 0, 1], np.nan, BYTES), "not finite"),
     (np.where(BYTES == BYTES[0, 0, 0, 1], -np.inf, BYTES), "not finite"),
 ])
 def test_new_volumes_unlike_those_of_the_training(array, text):

@@ -166,11 +166,12 @@ def official_file(
         return _missing(name, source, folder, download, unchecked)
     if path.is_file():
         refuse_page(path, source.home)
-    if verify and not source.checksum and not unchecked:
-        raise ValueError(f"{name}: no checksum of {path} is known, so nothing tells whether it is the official "
-                         f"file, or a part or a change of it. Compare it with {source.home}, and use it by "
-                         "unchecked=True")
-    if verify and source.checksum and (came := check_sum(path, source.checksum)):
+    if not verify:
+        return path
+    if not source.checksum and not unchecked:
+        raise ValueError(f"{name}: no checksum of {path} is known, so nothing tells whether it is the official file, or a part or a "
+                         f"change of it. Compare it with {source.home}, and use it by unchecked=True")
+    if source.checksum and (came := check_sum(path, source.checksum)):
         raise ValueError(f"{name}: {path} should have the checksum {source.checksum}, but has {came}: it is cut off, "
                          f"changed or another version. Get it from {source.home}, or read it as it is by verify=False")
     return path

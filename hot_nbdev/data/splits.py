@@ -26,12 +26,12 @@ def check_indices(
     indices,          # should be a tensor (B,) of int64
 ) -> Tensor:
     "Parts are indexed by a batch of numbers; out of range is an error of torch."
-    if not (isinstance(indices, Tensor) and indices.ndim == 1 and indices.dtype == torch.int64):
-        tensor = isinstance(indices, Tensor)
-        came = f"{indices.dtype} of shape {tuple(indices.shape)}" if tensor else repr(indices)
-        raise TypeError(f"{type(part).__name__}: a part is indexed by a 1-d tensor of int64, but {came} "
-                        "came; one item is part[torch.tensor([i])]")
-    return indices
+    tensor = isinstance(indices, Tensor)
+    if tensor and indices.ndim == 1 and indices.dtype == torch.int64:
+        return indices
+    came = f"{indices.dtype} of shape {tuple(indices.shape)}" if tensor else repr(indices)
+    raise TypeError(f"{type(part).__name__}: a part is indexed by a 1-d tensor of int64, but {came} came; one item is "
+                    "part[torch.tensor([i])]")
 
 # %% ../../nbs/51_data_library.ipynb #2ec0cc90
 def digest(

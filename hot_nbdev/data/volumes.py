@@ -298,14 +298,13 @@ def random_shifts(
     "Shift each item along each mode, independently, by -by to by; zeros and False come in from the side."
     device = generator.device if generator is not None else x.device
     shifts = torch.randint(-by, by + 1, (len(modes), len(x)), generator=generator, device=device).to(x.device)
-    found = [x] if mask is None else [x, mask]
+    found, rows = [x] if mask is None else [x, mask], torch.arange(len(x), device=x.device)[:, None]
     for s, mode in zip(shifts, modes, strict=True):
-        at = torch.arange(x.shape[mode], device=x.device) - s[:, None]          # (B, n): where place i comes from
-        inside = (at >= 0) & (at < x.shape[mode])
+        at, n = torch.arange(x.shape[mode], device=x.device) - s[:, None], x.shape[mode]       # (B, n): where place i comes from
         for i, t in enumerate(found):
-            shape = [len(t), *(t.shape[m] if m == mode else 1 for m in range(1, t.ndim))]
-            moved = t.gather(mode, at.clamp(0, x.shape[mode] - 1).view(shape).expand_as(t))
-            found[i] = moved.masked_fill(~inside.view(shape), 0)
+            moved = t.movedim(mode, 1)[rows, at.clamp(0, n - 1)]
+            moved[(at < 0) | (at >= n)] = 0
+            found[i] = moved.movedim(1, mode)
     return found[0] if mask is None else tuple(found)
 
 # %% ../../nbs/49_volume_files.ipynb #a470b78d
