@@ -15,6 +15,7 @@ from hot_nbdev.cli.jobs import job_class, run_job
 from hot_nbdev.cli.tables import is_done, merged, planned, read_tables
 from hot_nbdev.train.paired import holm, paired_t
 from hot_nbdev.train.results import read_rows, write_csv
+from hot_nbdev.train.runs import content
 from studies.defaults.defaults import scored
 from studies.rates import choose
 
@@ -33,8 +34,7 @@ def run(table, settings, home=HERE, device="cpu"):
     "One run of a study, unless its row is there; the row."
     job = job_class(table.command).from_dict({**settings, "results": str(home / "rows"), "progress": False})
     if not is_done(job, rows(home, job.kind)):
-        step = settings.get("horizon", settings.get("patch"))
-        folder = RUNS / home.name / f"{Path(job.data).stem} {step} {job.attention} {job.epochs} {job.rate} {job.seed}"
+        folder = RUNS / home.name / f"{Path(job.data).stem} {job.attention} {job.seed} {content(job.numbers())[:8]}"
         run_job(job.replace(out=str(folder), resume=folder.exists(), cpu=device == "cpu"))
     return next(r for r in rows(home, job.kind) if is_done(job, [r]))
 
