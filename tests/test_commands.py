@@ -412,6 +412,22 @@ def test_ways_out_are_flags(text, flags):
     assert as_flags(text, list(job_class("segment")().to_dict())) == flags
 
 
+def test_a_run_leaves_no_accelerator_behind_and_touches_none_of_the_user():
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    write_series()
+    tiny = dict(data="waves.csv", lookback=24, horizon=12, dim=16, depth=1, heads=2, epochs=1, cpu=True)
+    job = job_class("forecast").from_dict(tiny)
+    AcceleratorState._reset_state()
+    jobs.run_job(job, lambda line: None)
+    assert not AcceleratorState._shared_state
+    own = Accelerator(cpu=True)
+    with pytest.raises(ValueError, match="make it with mixed_precision='bf16'"):
+        jobs.run_job(job.replace(precision="bf16"), lambda line: None)
+    assert own.device.type == "cpu"         # it still has its state
+    AcceleratorState._reset_state()
+
+
 def test_only_the_first_process_speaks(capsys, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     say("nothing")
