@@ -106,14 +106,9 @@ def split_rows(
     split: str | Sequence[int] = "7:1:2", # or "ETTh", "ETTm": 12, 4, 4 months of 30 days; or three numbers
 ) -> tuple[int, int, int]:                # rows of the training, validation and test part
     "How many rows each part gets, in the order of time."
-    if split == "7:1:2":
-        train, test = n * 7 // 10, n * 2 // 10
-        sizes = (train, n - train - test, test)
-    elif split in ("ETTh", "ETTm"):
-        month = 30 * 24 * (1 if split == "ETTh" else 4)
-        sizes = (12 * month, 4 * month, 4 * month)
-    else:
-        sizes = tuple(split)
+    train, test, day = n * 7 // 10, n * 2 // 10, {"ETTh": 24, "ETTm": 96}.get(str(split), 0)
+    months = (360 * day, 120 * day, 120 * day)
+    sizes = (train, n - train - test, test) if split == "7:1:2" else months if day else tuple(split)
     if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) > n:
         raise ValueError(f"split_rows: the split {split!r} needs {sum(sizes)} rows in three parts, none "
                          f"empty, but {n} rows came; give more rows, or split=(train, val, test) in rows")
