@@ -87,20 +87,6 @@ def meant(
     "Names that may have been meant."
     return ", ".join(map(repr, get_close_matches(name, known, 3, 0.3) or list(known)[:3])) or "none"
 
-# %% ../nbs/15a_replacing.ipynb #rp-hits
-#| code-fold: true
-#| code-summary: "Source of _hits: the layers of one pattern"
-def _hits(op: str, model: nn.Module, found: dict, pattern: str | Callable) -> list:
-    "The layers that a pattern or a function means, at least one."
-    fits = pattern if callable(pattern) else lambda name, module: fnmatchcase(name, pattern)
-    hits = [module for module, names in found.items() if any(fits(name, module) for name in names)]
-    if not hits:
-        other = dict(model.named_modules()).get(pattern)
-        why = "names no linear layer" if other is None else f"is a {type(other).__name__}, not an nn.Linear"
-        near = meant(str(pattern), [name for names in found.values() for name in names])
-        raise ValueError(f"{op}: {pattern!r} {why}; near are {near}; patterns such as '*.up' compare whole names")
-    return hits
-
 # %% ../nbs/15a_replacing.ipynb #rp-select
 #| code-fold: true
 #| code-summary: "Source of select_layers: the layers that are meant, or an error"
@@ -110,15 +96,21 @@ def select_layers(
     select: str | Sequence[str] | Callable,     # names, patterns such as '*.ff.*', or f(name, module)
 ) -> dict:                                      # module: all its names
     "The linear layers that `select` means, each once."
-    found = linear_layers(model)
-    patterns = [select] if isinstance(select, str) or callable(select) else select
-    hits = set().union(*(_hits(op, model, found, pattern) for pattern in patterns))
-    chosen = {module: names for module, names in found.items() if module in hits}
+    found, chosen = linear_layers(model), {}
+    for pattern in [select] if isinstance(select, str) or callable(select) else select:
+        fits = pattern if callable(pattern) else lambda name, module, pattern=pattern: fnmatchcase(name, pattern)
+        hits = {module: names for module, names in found.items() if any(fits(name, module) for name in names)}
+        if not hits:
+            other = dict(model.named_modules()).get(pattern)
+            why = "names no linear layer" if other is None else f"is a {type(other).__name__}, not an nn.Linear"
+            near = meant(str(pattern), [name for names in found.values() for name in names])
+            raise ValueError(f"{op}: {pattern!r} {why}; near are {near}; patterns such as '*.up' compare whole names")
+        chosen |= hits
     for module, names in chosen.items():
         if type(module) not in (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
             raise ValueError(f"{op}: {names[0]!r} is a {type(module).__name__}, which may do more than an nn.Linear; leave "
                              "it out, or make it a plain nn.Linear first: an adapter by remove_adapters(model)")
-    return chosen
+    return {module: names for module, names in found.items() if module in chosen}
 
 # %% ../nbs/15a_replacing.ipynb #rp-split
 def split_features(

@@ -18,15 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import FullAttention, Seen, attend, merge, split
-from hot_nbdev.axial import (
-    AxialAttention,
-    DividedAttention,
-    NoAttention,
-    into_batch,
-    out_of_batch,
-    pool_windows,
-    spread_windows,
-)
+from .axial import AxialAttention, DividedAttention, NoAttention, into_batch, out_of_batch
 from .kernels import from_past, to_past
 from .models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, series_head
 from .patches import ConvStem, check_input, cut_to, patch_mask, unpatchify
@@ -75,6 +67,7 @@ def _(layer: AxialAttention, x, mask, state, start):
 from functools import partial
 
 from .attention import full_precision, wide
+from .axial import pool_windows, spread_windows
 from .kronecker_attention import along, masked
 from .streams import remember
 from .tied import MixedAttention, TiedAttention, turned

@@ -8,7 +8,6 @@ __all__ = ['StreamState', 'sum_dtype', 'prefix_means', 'attend_next', 'remember'
 
 # %% ../nbs/23_streams.ipynb #3a867c68
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, singledispatch
@@ -193,14 +192,6 @@ def _made_of(part) -> str:
     own = {n: v for n, v in [*vars(part).items(), *part.named_children()] if not n.startswith(("_", "to_", "training"))}
     return f"{type(part).__name__}({', '.join(f'{n}={_made_of(v)}' for n, v in own.items())})"
 
-# %% ../nbs/23_streams.ipynb #6517ff54
-#| code-fold: true
-#| code-summary: "Source of `_others`: the module that knows other attentions and models comes with the first step"
-@torch.compiler.assume_constant_result
-def _others(name: str = "hot_nbdev.streaming") -> bool:
-    "Import the module that registers other attentions, blocks and models; was that needed?"
-    return name not in sys.modules and bool(import_module(name))
-
 # %% ../nbs/23_streams.ipynb #e625e9a7
 #| code-fold: true
 #| code-summary: "Source of `_door`, which checks frames and mask"
@@ -225,8 +216,6 @@ def steps(
     mask: Tensor | None = None,         # bool, (*batch, n1, …, nk): True takes part
 ) -> tuple:                             # like x; and the state behind these frames
     "Several frames of a stream: the same numbers as from `forward` on all frames so far."
-    if _others():
-        return steps(layer, x, state, mask)
     state, c = StreamState() if state is None else state, time_of(layer, getattr(layer, "causal", ()))
     own, (frames, mask, sizes) = check_owner(_made_of(layer), state), _door(layer, x, mask, state, c)
     past, new = dict(state.tensors), frames.shape[c + 1]
@@ -313,3 +302,6 @@ def _scaled(phi: nn.Module, q: Tensor, k: Tensor, v: Tensor, past: dict, taking:
         s, top = running_sums(s, top, 2)
         y = scaled_means(a, *(t[:, :, -a.shape[2]:].to(a.dtype) for t in (s, top)))
     return y.to(v.dtype), {"sums": s[:, :, -1], "scale": top[:, :, -1]}
+
+# %% ../nbs/23_streams.ipynb #6517ff55
+import_module("hot_nbdev.streaming")
