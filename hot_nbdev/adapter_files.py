@@ -23,9 +23,7 @@ def _own_tensors(layer: str, adapter: nn.Module) -> Iterator[tuple]:      # of p
             if not key.startswith("base."))
 
 
-def adapter_state_dict(
-    model: nn.Module,
-) -> dict:              # name: tensor
+def adapter_state_dict(model: nn.Module) -> dict:       # name: tensor
     "The numbers of the adapters, and of what trains with them, by name."
     found, every = find_adapters("adapter_state_dict", model), dict(model.named_parameters(remove_duplicate=False))
     tensors = dict(pair for a, names in found.items() for pair in _own_tensors(names[0], a))

@@ -56,11 +56,9 @@ def _with_column(t: Tensor, column: Tensor) -> Tensor:
 
 # %% ../nbs/23_streams.ipynb #92dca1a6
 def prefix_means(
-    x: Tensor,              # (B, n1, …, nk, dim): new frames
-    mask: Tensor | None,    # bool, (B, n1, …, nk)
-    time: int,              # the causal mode
-    past: dict,             # tensors of the state, at first none
-) -> tuple:                 # means of each mode and their counts, as `pool` gives them; and the sums to keep
+    x: Tensor, mask: Tensor | None,     # new frames (B, n1, …, nk, dim), and which places take part
+    time: int, past: dict,              # the causal mode; tensors of the state, at first none
+) -> tuple:                             # means of each mode and their counts, as `pool` gives them; and the sums to keep
     "Means of the slices over all frames up to each new one."
     counted = _with_column(x, x.new_ones(1) if mask is None else mask[..., None])
     sums = [s.to(sum_dtype(x.device)) for s in prefix_sums(counted, (time,))]
@@ -73,8 +71,7 @@ def prefix_means(
 def attend_next(
     weigh: Callable,                # (q, k, seen) -> map
     q: Tensor, k: Tensor,           # queries and keys of new frames, (B, heads, C, N, d) and (B, heads, C, N', d)
-    v: Tensor,                      # their values, (B, heads, C, N', f)
-    past: dict,                     # tensors of the state, at first none
+    v: Tensor, past: dict,          # their values, (B, heads, C, N', f); tensors of the state, at first none
     taking: Tensor | None = None,   # bool, (B, 1, C, N', 1): which keys take part
     share: float = 0.0,             # of each row, spread evenly over what it sees
 ) -> tuple:                         # (B, heads, C, N, f); and what is kept
@@ -124,12 +121,9 @@ def _seen(q: Tensor, k: Tensor, taking: Tensor | None) -> Tensor | None:
 # %% ../nbs/23_streams.ipynb #c2fcd25e
 @singledispatch
 def advance(
-    layer: nn.Module,
-    x: Tensor,              # (B, n1, …, nk, dim): frames that come next
-    mask: Tensor | None,    # bool, (B, n1, …, nk)
-    state: StreamState,
-    start: Tensor,          # (B,): how many frames came before
-) -> tuple:                 # like x; and a state with new tensors and inner ones
+    layer: nn.Module, x: Tensor, mask: Tensor | None,   # frames that come next (B, n1, …, nk, dim); which places take part
+    state: StreamState, start: Tensor,                  # behind the frames before; (B,): how many those are
+) -> tuple:                                             # like x; and a state with new tensors and inner ones
     "Frames that come next through a layer."
     raise ValueError(f"steps: {type(layer).__name__} cannot be stepped; call it on all frames")
 
@@ -261,20 +255,14 @@ def _kernel_next(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, 
     return (1 - share) * y + share * even * (y != 0).any(-1, keepdim=True), {**kept, "even": more["sums"]}  # some rows have no weight
 
 # %% ../nbs/23_streams.ipynb #f995576a
-def select_streams(
-    state: StreamState,
-    rows: Sequence[int],    # numbers of streams, in any sequence, also several times the same
-) -> StreamState:           # with these streams
-    "Fork, drop or reorder streams."
+def select_streams(state: StreamState, rows: Sequence[int]) -> StreamState:
+    "Fork, drop or reorder streams: those with these numbers, in any sequence, also several times the same."
     rows = _rows(state, rows, "select_streams")
     return state.map(lambda tensors: {n: t[rows] for n, t in tensors.items()})
 
 # %% ../nbs/23_streams.ipynb #ea816f5b
-def restart_streams(
-    state: StreamState,
-    rows: Sequence[int],    # numbers of the streams that begin anew
-) -> StreamState:
-    "Forget the past of some streams, which then are as new ones; the others go on."
+def restart_streams(state: StreamState, rows: Sequence[int]) -> StreamState:
+    "Forget the past of the streams with these numbers, which then are as new ones; the others go on."
     rows = torch.tensor(_rows(state, rows, "restart_streams"), dtype=torch.long)
 
     def anew(tensors: dict) -> dict:
