@@ -28,7 +28,7 @@ from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import HOTClassifier
 from hot_nbdev.models import load_model as hot_load
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.replacing import FlatNdLinear, NdFeedForward, nearest_square, replace_linear, split_features
+from hot_nbdev.replacing import FlatNdLinear, NdFeedForward, nearest_square, replace_linear
 from hot_nbdev.train.loop import TrainConfig, fit
 from hot_nbdev.train.tasks import Classification
 
@@ -78,14 +78,6 @@ def test_names_patterns_lists_and_functions_choose_the_same():
         model, report = replace_linear(mlp(), select, how="fresh")
         assert [line["layer"] for line in report] == ["0", "whole model"]
         assert isinstance(model[0], FlatNdLinear) and isinstance(model[2], nn.Linear)
-
-
-def test_a_copy_leaves_the_model_alone():
-    model = mlp()
-    before = {n: p.clone() for n, p in model.named_parameters()}
-    other, _ = replace_linear(model, copy=True)
-    assert other is not model and {n for n, _ in model.named_parameters()} == before.keys()
-    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
 
 
 def test_a_lone_layer_is_its_own_model():
@@ -283,13 +275,6 @@ def test_wrong_settings_are_refused():
         with pytest.raises(ValueError) as e:
             make()
         assert message in str(e.value)
-
-
-def test_sizes_of_one_side_give_the_number_of_modes():
-    assert split_features("here: it", nn.Linear(12, 20), out_features=(5, 2, 2)) == ((2, 2, 3), (5, 2, 2))
-    assert NdLoRA(nn.Linear(12, 20), (2, 2, 3)).settings["out_features"] == nearest_square(20, 3)
-    _, report = replace_linear(mlp(), "0", lambda name, linear: (2, 3, 2), how="fresh")
-    assert (report[0]["in"], report[0]["out"]) == ((2, 3, 2), (2, 2, 5))
 
 
 @kinds

@@ -182,19 +182,6 @@ def test_rows_resume(bench, small, tmp_path, monkeypatch):
     assert asked == [("main", "table", "nd", 1, 1e-2)] and read_rows(out)[-1]["seed"] == "1"
 
 
-def test_a_model_that_is_adapted_is_kept(bench, small, tmp_path, monkeypatch):
-    "The second time it is read from its file, with equal weights."
-    asked, store = pretend(bench, monkeypatch), bench.SYSTEMS["adapters"].store
-    for _ in range(2):
-        runs = bench.Bench(tmp_path / "rows.csv", tmp_path / "keep")
-        runs.prepare(bench.SYSTEMS["adapters"], "prose to code", 0)
-        weights = {k: v.clone() for k, v in store.pop(("prose to code", 0)).state_dict().items()}
-    assert [a[0] for a in asked] == ["rate"] * 4 + ["main"] and len(list((tmp_path / "keep").iterdir())) == 1
-    torch.manual_seed(0)
-    fresh = bench.SYSTEMS["language"].task("prose", 0).make["dense"]().state_dict()
-    assert all(torch.equal(weights[k], fresh[k]) for k in fresh)
-
-
 def test_ragged_series_are_read(small):
     found, classes, _ = small.waves("JapaneseVowels")
     x, mask, y = found["TRAIN"]
