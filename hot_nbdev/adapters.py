@@ -113,11 +113,9 @@ class NdLoRA(Adapter):
     "Update by an NdLinear without bias, ΔW = W_1 ⊗ ⋯ ⊗ W_N, or by a sum of such terms."
     def __init__(
         self,
-        base: nn.Linear,                            # (…, D_1⋯D_N) to (…, H_1⋯H_N)
-        in_features: Sequence[int] | None = None,   # (D_1, …, D_N); default: nearest to square
-        out_features: Sequence[int] | None = None,  # (H_1, …, H_N); default: nearest to square
-        terms: int = 1,                             # R, number of Kronecker products
-        alpha: float = 1.0,                         # scale = alpha / R
+        base: nn.Linear,                    # (…, D_1⋯D_N) to (…, H_1⋯H_N), with these sizes:
+        in_features: Sequence[int] | None = None, out_features: Sequence[int] | None = None,    # default: near square
+        terms: int = 1, alpha: float = 1.0,     # R, number of Kronecker products; scale = alpha / R
     ):
         super().__init__(base, alpha, terms)
         D, H = split_features("NdLoRA: the layer", base, in_features, out_features)

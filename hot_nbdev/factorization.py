@@ -31,8 +31,7 @@ def cp_to_tensor(cp: tuple) -> Tensor:      # (weights, factors): (R,) or None f
 def cp(
     x: Tensor,                         # (n_1, …, n_k), k >= 2, any floating dtype
     rank: int,                         # R, the number of rank-one terms
-    n_iter: int = 200,                 # sweeps of alternating least squares
-    seed: int = 0,                     # of the random start
+    n_iter: int = 200, seed: int = 0,  # sweeps of alternating least squares; of their random start
 ) -> tuple[Tensor, list[Tensor]]:      # weights (R,), largest first, and factors (n_m, R), columns of length one; no gradient
     "Fit `rank` rank-one terms to `x` by alternating least squares; if fewer are exact, its systems may be singular."
     import tensorly as tl

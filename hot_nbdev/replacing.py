@@ -28,8 +28,6 @@ def nearest_square(
     modes: int = 2,  # number of sizes, N
 ) -> tuple:          # (n_1, …, n_N), ascending, with product n and the smallest possible sum
     "Split a size into factors that are as near to each other as its divisors allow."
-    if n < 1 or modes < 1:
-        raise ValueError(f"nearest_square: a positive size and number of modes are needed, but n = {n} and modes = {modes} came")
     if modes == 1:
         return (n,)
     first = [d for d in range(1, round(n ** (1 / modes)) + 1) if n % d == 0]        # the smallest is at most the root
@@ -103,9 +101,8 @@ def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Calla
 # %% ../nbs/15a_replacing.ipynb #rp-split
 def split_features(
     who: str, linear: nn.Module,                # how an error begins; anything with in_features and out_features
-    in_features: Sequence[int] | None = None,   # (D_1, …, D_N); default: nearest to square
-    out_features: Sequence[int] | None = None,  # (H_1, …, H_N); default: nearest to square
-) -> tuple:                                     # both as tuples, with the products that the layer has
+    in_features: Sequence[int] | None = None, out_features: Sequence[int] | None = None,    # default: nearest to square
+) -> tuple:                                     # (D_1, …, D_N), (H_1, …, H_N), with the products that the layer has
     "Sizes of the modes for the features of a linear layer."
     given = [f if f is None else tuple(f) for f in (in_features, out_features)]
     flat = linear.in_features, linear.out_features

@@ -73,8 +73,7 @@ def sum_over(t: Tensor, group) -> Tensor:       # of the same shape in each proc
 
 def exchange(
     t: Tensor,               # (sum of `send`,)
-    send: Sequence[int],     # how many of the numbers go to which process, one after the other
-    receive: Sequence[int],  # how many come from which
+    send: Sequence[int], receive: Sequence[int],    # how many go to which process, one after the other; how many come
     group,                   # process group
 ) -> Tensor:                 # (sum of `receive`,), what came from the first process first
     "A piece to each process, a piece from each; differentiable any number of times."
@@ -162,8 +161,7 @@ def part_means(
 def multiply_part(
     A: Tensor,          # (B, heads, *n_c of the other causal modes, n', n): the map of a mode, or a factor of it
     y: Tensor,          # (B, heads, n1, …, nk, f): the own part, or with the features between two thin factors
-    cut: Cut,           # of this mode
-    causal: Sequence[int] = (),  # causal modes
+    cut: Cut, causal: Sequence[int] = (),   # of this mode; causal modes
 ) -> Tensor:            # like y, with the own positions of the mode, or the features between two factors
     "Multiply a mode whose positions stand on several processes."
     if A.shape[-1] != cut.whole:        # the second of two thin factors: from features to own positions

@@ -69,9 +69,9 @@ def prefix_means(
 
 # %% ../nbs/23_streams.ipynb #1fca9e10
 def attend_next(
-    weigh: Callable,                # (q, k, seen) -> map
-    q: Tensor, k: Tensor,           # queries and keys of new frames, (B, heads, C, N, d) and (B, heads, C, N', d)
-    v: Tensor, past: dict,          # their values, (B, heads, C, N', f); tensors of the state, at first none
+    weigh: Callable,                    # (q, k, seen) -> map
+    q: Tensor, k: Tensor, v: Tensor,    # of new frames, (B, heads, C, N, d), (…, N', d), (…, N', f)
+    past: dict,                         # tensors of the state, at first none
     taking: Tensor | None = None,   # bool, (B, 1, C, N', 1): which keys take part
     share: float = 0.0,             # of each row, spread evenly over what it sees
 ) -> tuple:                         # (B, heads, C, N, f); and what is kept
