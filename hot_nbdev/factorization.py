@@ -92,7 +92,7 @@ def unrearrange(
     return apart.permute([*range(0, apart.ndim, 2), *range(1, apart.ndim, 2)]).reshape(prod(rows), prod(cols))
 
 # %% ../nbs/03_factorization.ipynb #53f6e525
-def kron_terms_to_matrix(terms: Sequence[Sequence[Tensor]]) -> Tensor:      # R terms of k factors (M_m, N_m) to (M1⋯Mk, N1⋯Nk)
+def kron_terms_to_matrix(terms: Sequence[Sequence[Tensor]]) -> Tensor:      # R terms of k factors (M_m, N_m)
     "Add up the Kronecker products of `terms`."
     return sum(kron(*factors) for factors in terms)
 

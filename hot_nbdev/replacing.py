@@ -74,14 +74,14 @@ def linear_layers(model: nn.Module) -> dict:        # module: all its names
 #| code-fold: true
 #| code-summary: "Source of meant: names near to one that does not exist"
 def meant(name: str, known: Iterable) -> str:
-    "Names that may have been meant by one that does not exist: the nearest of those known, else the first, for a message."
+    "What may have been meant by a name that does not exist: the nearest of those known, else the first, for a message."
     return ", ".join(map(repr, get_close_matches(name, known, 3, 0.3) or list(known)[:3])) or "none"
 
 # %% ../nbs/15a_replacing.ipynb #rp-select
 #| code-fold: true
 #| code-summary: "Source of select_layers: the layers that are meant, or an error"
 def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Callable) -> dict:   # module: all its names
-    "The linear layers meant by names, patterns such as '*.ff.*', or f(name, module), each once; errors begin with `op`."
+    "The linear layers meant by names, patterns such as '*.ff.*' or f(name, module), each once; errors begin with `op`."
     found, chosen = linear_layers(model), {}
     for pattern in [select] if isinstance(select, str) or callable(select) else select:
         fits = pattern if callable(pattern) else lambda name, module, pattern=pattern: fnmatchcase(name, pattern)
@@ -148,7 +148,8 @@ def _stand_in(name: str, linear: nn.Linear, D: tuple, H: tuple, how: str, made: 
     W, b = linear.weight, linear.bias
     if how == "nearest" and W.is_meta:
         raise ValueError(f"replace_linear: {name!r} is on the meta device and has no numbers; use how='fresh'")
-    layer = NdLinear.from_linear(linear, D, H) if how == "nearest" else NdLinear(D, H, b is not None, device=W.device, dtype=W.dtype)
+    new = dict(device=W.device, dtype=W.dtype)
+    layer = NdLinear.from_linear(linear, D, H) if how == "nearest" else NdLinear(D, H, b is not None, **new)
     for kind, old in linear.named_parameters():
         first = made.setdefault(old, layer)         # the first one that stands in for a layer with this parameter
         if (first.in_features, first.out_features) != (D, H):

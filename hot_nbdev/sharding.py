@@ -230,7 +230,7 @@ class ModeParts:
     "Which modes are cut over which axes of a mesh of devices."
     mesh: object                                # torch.distributed.device_mesh.DeviceMesh
     modes: dict                                 # mode, counted from 0 -> axis of the mesh, its name or its number
-    sizes: dict = field(default_factory=dict)   # mode -> size on all processes, shared out as `part_sizes` does; else they tell
+    sizes: dict = field(default_factory=dict)   # mode -> size on all processes, shared out by `part_sizes`; else they tell
 
     def __deepcopy__(self, memo) -> "ModeParts":      # process groups cannot be copied
         return self
@@ -294,7 +294,7 @@ def _to_cut(name: str, module: nn.Module, pointwise: tuple):
 # %% ../nbs/26_sharding.ipynb #7e58d8b0
 def shard_modes(
     model: nn.Module,            # a KroneckerAttention, a Block, an encoder, a segmenter, or a sequence of such; changed in place
-    mesh, modes: dict,           # torch.distributed.device_mesh.DeviceMesh; mode -> axis of the mesh, its name or its number
+    mesh, modes: dict,           # DeviceMesh; mode -> axis of the mesh, its name or its number
     sizes: dict | None = None,   # mode -> positions (tokens, behind a stem) of all processes; default: they tell one another at each call
     pointwise: tuple = (),       # further classes of modules that act on each position alone
 ) -> nn.Module:                  # the model: it takes the own part of a tensor and returns that of the result
@@ -305,7 +305,8 @@ def shard_modes(
     for name, module, part in [*_to_cut("", model, pointwise)]:
         k = _order(module)
         if wrong := [m for m in (*modes, *(sizes or ())) if m not in range(-k, k)]:
-            raise ValueError(f"shard_modes: mode {wrong[0]!r} is out of range for {name}, which has {k} modes, counted from 0 to {k - 1}")
+            raise ValueError(f"shard_modes: mode {wrong[0]!r} is out of range for {name}, which has {k} modes, counted "
+                             f"from 0 to {k - 1}")
         parts = ModeParts(mesh, *({m % k: v for m, v in given.items()} for given in (modes, sizes or {})))
         if len(causal := getattr(module, "causal", ())) > 1 and set(causal) & parts.modes.keys():
             raise ValueError(f"shard_modes: {name} has the causal modes {causal}, which have one joint map, so none of them can be cut; cut "

@@ -209,8 +209,8 @@ def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, siz
         tokens = tokens if taking is None else tokens.masked_fill(~taking[..., None], 0.0)
         tokens = torch.cat([past["tokens"], tokens], 1) if past else tokens
         if tokens.shape[1] < model.steps:
-            raise ValueError(f"steps: readout='flatten' reads {c.lookback} steps, but the stream has {tokens.shape[1] * c.patch[0]} so far; "
-                             "give the first call that many, or choose readout='mean'")
+            raise ValueError(f"steps: readout='flatten' reads {c.lookback} steps, but the stream has "
+                             f"{tokens.shape[1] * c.patch[0]} so far; give the first call that many, or choose readout='mean'")
         tokens = tokens[:, tokens.shape[1] - model.steps:]
         vectors, kept = tokens.movedim(1, -2).flatten(-2), {"tokens": tokens[:, 1:]}
     return series_head(c, model.heads, vectors, max(c.horizons), sizes[1:]), kept

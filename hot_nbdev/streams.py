@@ -58,7 +58,7 @@ def _with_column(t: Tensor, column: Tensor) -> Tensor:
 def prefix_means(
     x: Tensor, mask: Tensor | None,     # new frames (B, n1, …, nk, dim), and which places take part
     time: int, past: dict,              # the causal mode; tensors of the state, at first none
-) -> tuple:                             # means of each mode and their counts, as `pool` gives them; and the sums to keep
+) -> tuple:         # means of each mode and their counts, as `pool` gives them; and the sums to keep
     "Means of the slices over all frames up to each new one."
     counted = _with_column(x, x.new_ones(1) if mask is None else mask[..., None])
     sums = [s.to(sum_dtype(x.device)) for s in prefix_sums(counted, (time,))]
@@ -121,7 +121,7 @@ def _seen(q: Tensor, k: Tensor, taking: Tensor | None) -> Tensor | None:
 # %% ../nbs/23_streams.ipynb #c2fcd25e
 @singledispatch
 def advance(
-    layer: nn.Module, x: Tensor, mask: Tensor | None,   # frames that come next (B, n1, …, nk, dim); which places take part
+    layer: nn.Module, x: Tensor, mask: Tensor | None,   # new frames (B, n1, …, nk, dim); which places take part
     state: StreamState, start: Tensor,                  # behind the frames before; (B,): how many those are
 ) -> tuple:                                             # like x; and a state with new tensors and inner ones
     "Frames that come next through a layer."

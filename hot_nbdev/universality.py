@@ -16,7 +16,7 @@ from .factorization import KronTerms, cp, cp_to_tensor, rearrange
 
 # %% ../nbs/04_universality.ipynb #377735ef
 def enough_terms(rows: Sequence[int], cols: Sequence[int]) -> int:      # (M1, …, Mk), (N1, …, Nk)
-    "So many Kronecker products are enough for every matrix with these block sizes: the product of all M_m N_m but the largest."
+    "Enough Kronecker products for every matrix with these block sizes: the product of all M_m N_m but the largest."
     sizes = [m * n for m, n in zip(rows, cols)]
     return prod(sizes) // max(sizes)
 
@@ -26,7 +26,7 @@ def kron_cp(
     rows: Sequence[int], cols: Sequence[int],   # (M1, …, Mk), (N1, …, Nk)
     rank: int,                                  # R, the number of terms
     n_iter: int = 200, seed: int = 0,           # sweeps of alternating least squares; of their random start
-) -> KronTerms:                                 # R terms of k factors (M_m, N_m), largest first, and the error; no gradient
+) -> KronTerms:             # R terms of k factors (M_m, N_m), largest first, and the error; no gradient
     "Fit a sum of `rank` Kronecker products to `S`: rearrange, CP, fold. For two modes `nearest_kron` is best."
     T = rearrange(S.detach(), rows, cols)
     weights, factors = cp(T, rank, n_iter, seed)
