@@ -80,6 +80,10 @@ SHORT = TrainConfig(epochs=3, batch_size=8, rate=3e-3, average=0.9, accumulate=2
 ONE = TrainConfig(epochs=1, batch_size=8)
 
 
+forked = pytest.mark.skipif(torch.cuda.is_available(),
+                            reason="a process that has used a GPU's autograd cannot be forked to train on a processor")
+
+
 class Killed(Exception):
     pass
 
@@ -341,6 +345,7 @@ def accelerators(folder):
     assert theirs.mixed_precision == "bf16" and not (folder / "refused").exists()
 
 
+@forked
 def test_an_accelerator_of_ones_own_is_used_and_never_reset(tmp_path):
     "What `fit` made is forgotten with it; what `make_accelerator` gave, where another precision is asked for."
     status, said = forks.run(tmp_path / "said.txt", accelerators, tmp_path)
@@ -681,6 +686,7 @@ def in_two(folder):
     unbroken_and_resumed(folder)
 
 
+@forked
 def test_two_processes_give_what_one_gives(tmp_path):
     "With batches that two do not divide, pieces, an average; killed and resumed."
     from accelerate import debug_launcher
