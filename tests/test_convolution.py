@@ -1,6 +1,5 @@
 """The 3D ResNet behind the interface of the classifiers: counts, shapes, errors, saving, one epoch."""
 import importlib.util
-import sys
 
 import pytest
 import torch
@@ -103,14 +102,6 @@ def test_errors_say_the_way_out():
                   dict(width=None), dict(width=float("nan")), dict(width=float("inf"))):
         with pytest.raises(ValueError, match=f"ResNetConfig: {list(wrong)[0]}"):
             ResNetConfig(**wrong)
-
-
-def test_without_monai_the_error_names_the_package(monkeypatch):
-    for name in [name for name in sys.modules if name.partition(".")[0] == "monai"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "monai", None)
-    with pytest.raises(ImportError, match="pip install monai"):
-        ResNetClassifier(SMALL)
 
 
 def test_one_epoch_and_what_it_saves(tmp_path):
