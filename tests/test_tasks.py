@@ -16,8 +16,6 @@ from hot_nbdev.train.tasks import (  # noqa: E402
     Forecasting,
     Segmentation,
     auc_acc,
-    balanced_weights,
-    separate_horizons,
 )
 
 
@@ -38,16 +36,6 @@ class Heads(nn.Module):
 def heads():
     torch.manual_seed(0)
     return Heads()
-
-
-def test_one_step_moves_every_head():
-    "Only the longest forecast used to be in the loss: the shorter heads kept their first weights."
-    model, accelerator = heads(), make_accelerator(cpu=True)
-    before = [p.detach().clone() for p in model.parameters()]
-    optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), 0.1))
-    piece = torch.randn(3, 4), torch.randn(3, 6), True
-    train_step(model, optimizer, Forecasting(), [piece], accelerator)
-    assert all((p != b).any() for p, b in zip(model.parameters(), before, strict=True))
 
 
 def test_fit_trains_every_head_of_a_forecaster_with_a_mask(tmp_path):
@@ -94,11 +82,6 @@ def test_a_short_target_is_judged_by_the_head_that_is_for_it():
         assert found["mse"] == pytest.approx(want.item(), rel=1e-5)
 
 
-def test_balanced_weights_leave_out_what_does_not_occur():
-    y = torch.tensor([[0, 0, 0], [1, -1, -1]])
-    torch.testing.assert_close(balanced_weights(y, 3), torch.tensor([4 / 6, 2.0, 0.0]))
-
-
 def test_labels_that_do_not_count_change_no_number():
     torch.manual_seed(0)
     scores, y, task = torch.randn(2, 3, 4, 5), torch.randint(0, 5, (2, 3, 4)), Segmentation(5)
@@ -113,13 +96,6 @@ def test_labels_that_do_not_count_change_no_number():
 def test_an_unknown_criterion_is_refused():
     with pytest.raises(ValueError, match="criterion is 'iou'; give one of accuracy, miou, f1"):
         Segmentation(2, criterion="iou")
-
-
-def test_horizons_come_shortest_first():
-    model = Heads(horizons=(6, 2))
-    assert separate_horizons(model) == (2, 6)
-    x, y = torch.randn(3, 4), torch.randn(3, 2)
-    assert torch.equal(Forecasting().output(model, [x], y), model(x, horizon=2))
 
 
 def test_the_metrics_of_a_forecast_by_hand():

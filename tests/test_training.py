@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -205,15 +204,17 @@ def test_a_terminal_that_does_not_know_its_width_has_a_bar(monkeypatch):
     "As one that a script or a container opens: 0 columns, in which a bar would be nothing."
     pty = pytest.importorskip("pty", reason="needs terminals as Unix has them")
     monkeypatch.delenv("COLUMNS", raising=False)
-    ours, its = pty.openpty()
+    (ours, its), said = pty.openpty(), b""
     with os.fdopen(its, "w") as terminal, monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", terminal)
         bar = runs.progress_bar(total=7)
         bar.update(3)
         bar.close()
-        said = os.read(ours, 10_000).decode()
+    with contextlib.suppress(OSError):                      # which is how a terminal ends
+        while more := os.read(ours, 10_000):
+            said += more
     os.close(ours)
-    assert "| 3/7 [" in said
+    assert b"| 3/7 [" in said
 
 
 def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
@@ -236,31 +237,6 @@ def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path, capsys):
 def test_no_checkpoint_holds_a_pickle(whole):
     "Names of all files: see above. A file of safetensors begins with the length of its header, then JSON."
     assert all(path.read_bytes()[8:9] == b"{" for path in whole[2].glob("*.safetensors"))
-
-
-def test_nan_stops_with_the_update_and_the_last_good_checkpoint(tmp_path):
-    part = pictures(20)
-    order = torch.cat(batches(20, 8, 0, 1))
-    part.x[order[8]] = math.nan                     # in the second batch of the second epoch: update 5
-
-    def poisoned(x, y):                             # the first epoch is clean
-        poisoned.calls += 1
-        return (x.nan_to_num() if poisoned.calls <= 3 else x), y
-    poisoned.calls = 0
-    where = r"at update 5, in epoch 2; .*checkpoint-000000003\.safetensors; lower"
-    with pytest.raises(FloatingPointError, match=where):
-        fit(classifier(), part, pictures(10, 1), Classification(2), dataclasses.replace(SHORT, accumulate=1),
-            tmp_path, augment=poisoned)
-    assert all(t.isfinite().all() for t in Checkpoints(tmp_path).last()[1].values())
-
-
-def test_an_unwritable_folder_and_a_full_disk_are_errors_before_training(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(ValueError, match="cannot write to the folder"):
-        run(tmp_path / "file" / "run", stop=0)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=100))
-    with pytest.raises(ValueError, match="MB free, but weights and checkpoints take"):
-        run(tmp_path / "run", stop=0)
 
 
 def test_a_disk_that_fills_up_names_the_last_good_checkpoint(tmp_path, monkeypatch):
@@ -298,19 +274,6 @@ def test_accumulation_and_the_size_of_pieces_change_nothing(tmp_path):
     for other in states[1:]:
         for name, a in states[0].items():
             torch.testing.assert_close(a, other[name], rtol=1e-7, atol=1e-9)
-
-
-def test_forecasts_are_scored_on_prefixes(tmp_path):
-    torch.manual_seed(0)
-    series = torch.randn(12, 8, 3)
-    model = forecaster()
-    for horizon in (6, 2):
-        y = torch.randn(12, horizon, 3)
-        found = evaluate(model, Pairs(series, y), Forecasting(), batch_size=5)
-        error = model(series)[:, :horizon] - y
-        assert found["mse"] == pytest.approx(error.square().mean().item(), rel=1e-5) == found["loss"]
-        assert found["mae"] == pytest.approx(error.abs().mean().item(), rel=1e-5)
-        assert 0 < found["smape"] < 2
 
 
 def test_shares_of_all_processes_make_the_batch():
@@ -478,8 +441,8 @@ def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
 
 def test_nothing_is_said_of_an_older_checkpoint_while_starting_over(tmp_path, capsys):
     small(ONE, folder=tmp_path)
-    for path in Checkpoints(tmp_path).paths():
-        path.write_bytes(path.read_bytes()[:50])
+    (path,) = Checkpoints(tmp_path).paths()
+    path.write_bytes(path.read_bytes()[:50])
     assert small(ONE, folder=tmp_path, resume=False).epochs == 1
     assert capsys.readouterr().err == ""
     path.write_bytes(b"")
@@ -488,13 +451,12 @@ def test_nothing_is_said_of_an_older_checkpoint_while_starting_over(tmp_path, ca
 
 
 def test_a_cut_best_model_is_found_before_training(tmp_path):
-    config = dataclasses.replace(SHORT, epochs=3)
     with pytest.raises(Killed):
-        run(tmp_path, 7, config=config)
+        run(tmp_path, 7)
     path = tmp_path / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(ValueError, match="the best model so far, cannot be read"):
-        run(tmp_path, 0, config=config)
+        run(tmp_path, 0)
 
 
 class Masked(nn.Module):
@@ -602,14 +564,6 @@ def test_evaluation_takes_loaders_and_data_sets():
     for part in (Lines(8), list(Lines(8)), DataLoader(Lines(8), 3), DataLoader(Lines(8), 3, shuffle=True)):
         assert evaluate(model, part, task) == pytest.approx(want, rel=1e-5)
     assert torch.equal(torch.rand(1), after)
-
-
-def test_what_is_no_batch_is_named(tmp_path):
-    class Wrong(Lines):
-        def __getitem__(self, i):
-            return {"x": self.tensors[0][i]}
-    with pytest.raises(ValueError, match=r"should give tensors \(x, y\) or \(x, mask, y\) .*but gave dict"):
-        fit(Masked(), Wrong(4), Lines(4), Classification(2), ONE, tmp_path)
 
 
 @pytest.mark.parametrize("make", [
@@ -727,9 +681,9 @@ def test_the_order_of_the_data_is_that_of_seed_and_epoch():
 def test_the_best_epoch_is_the_best_of_the_history(tmp_path):
     torch.manual_seed(0)
     series = Pairs(torch.randn(9, 8, 3), torch.randn(9, 6, 3))
-    for task, part, model, best in ((Classification(2), pictures(20), classifier(), max),
+    for task, part, model, best in ((Classification(2), pictures(12), classifier(), max),
                                     (Forecasting(), series, forecaster(), min)):
-        result = fit(model, part, part, task, dataclasses.replace(SHORT, epochs=6, rate=0.05), tmp_path / task.name)
+        result = fit(model, part, part, task, dataclasses.replace(ONE, epochs=6, rate=0.05), tmp_path / task.name)
         found = [h[task.criterion] for h in result.history]
         assert result.best[task.criterion] == best(found) and min(found) < max(found)
         assert evaluate(model, part, task)[task.criterion] == pytest.approx(best(found), rel=1e-6)
