@@ -58,8 +58,8 @@ def _num(v: float) -> str:      # at most two decimals, and no sign of zero
     return f"{round(float(v), 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 # %% ../../nbs/42_book.ipynb #b0000023
-def _cells(title: str, shades, words=(), marks=(), cell: int = 22) -> str:      # shades from -1 to 1; marks: (row, column)
-    "A table of shaded cells, with numbers in them, and frames around those that are marked."
+def _cells(title: str, shades, words=(), marks=(), cell: int = 22) -> str:
+    "A table of cells, shaded from -1 to 1, with numbers in them, and frames around those that are marked, (row, column)."
     (m, n), dim, c = np.shape(shades), 0.45 if len(words) else 1, cell
     box = lambda r, k: f"M{k * c} {r * c}h{c}v{c}h-{c}z"
     group = lambda sign: "".join(f'<path d="{box(*at)}" fill-opacity="{_num(dim * abs(v))}"/>'
@@ -76,8 +76,8 @@ def _numbers(title: str, rows, marks: list, top: float) -> str:         # a matr
     return _cells(title, np.asarray(rows) / top, rows, marks, 28)
 
 # %% ../../nbs/42_book.ipynb #b0000024
-def _curves(title: str, now: list, was: list, low: float, high: float, big: int = -1) -> str:   # big: place of a dot to drag
-    "A line with dots over the times 1, 2, …, and another one dashed beside it."
+def _curves(title: str, now: list, was: list, low: float, high: float, big: int = -1) -> str:
+    "A line with dots over the times 1, 2, …, and another one dashed beside it; the dot `big` can be dragged."
     W, H = 210, 110
     at = lambda v, i: (_num(14 + i * (W - 28) / (len(now) - 1)), _num(H * (high - v) / (high - low)))
     path = lambda line: "M" + "L".join(" ".join(at(v, i)) for i, v in enumerate(line))
@@ -107,9 +107,10 @@ def _looks(maps: list, full: list) -> tuple:    # two maps of N x N, for rows an
     n = len(maps[0])
     i = j = n // 2
     a, b, row, middle = (np.array(v) / sum(v) for v in (maps[0][i], maps[1][j], full[i * n + j], np.eye(n)[i]))
-    rows = {"full": row.reshape(n, n), "product": np.outer(a, b), "sum": (np.outer(a, middle) + np.outer(middle, b)) / 2}
+    rows = {"full": row.reshape(n, n), "product": np.outer(a, b),
+            "sum": (np.outer(a, middle) + np.outer(middle, b)) / 2}
     top, few = max(own.max() for own in rows.values()), 2 * n * n
-    panels = [_cells(f"{name}: {n ** 4 if name == 'full' else few:,} weights", np.sqrt(own / top), marks=[(i, j)], cell=24)
+    panels = [_cells(f"{name}: {n ** 4 if name == 'full' else few:,} weights", np.sqrt(own / top), (), [(i, j)], 24)
               for name, own in rows.items()]
     return panels, (f"The query in row {i + 1}, column {j + 1} looks at {n * n}, {n * n}, {2 * n - 1} of the {n * n} "
                     f"positions. For all queries: full attention has {n ** 4:,} weights and takes {n ** 4:,} multiply-adds "
@@ -140,8 +141,8 @@ def _modeproduct(x: list, matrices: list) -> tuple:     # (2, n2, n3); for each 
 
 # %% ../../nbs/42_book.ipynb #b0000031
 def _leak(series: list, values: list, start: int, outputs: list) -> tuple:
-    """What outputs do when the last step of a series changes: `values` are what it can take, `start` the place of what it has;
-    each output has a name and, `by_value`, for each of the values what it is at each time."""
+    """What outputs do when the last step of a series changes: `values` are what it can take, `start` the place of what
+    it has; each output has a name and, `by_value`, for each of the values what it is at each time."""
     found = [(o["name"], np.array(o["by_value"])) for o in outputs]
     every = np.concatenate([y.reshape(-1) for _, y in found])
     panels = [_curves("input", [*series[:-1], values[0]], series, min(values + series), max(values + series), len(series) - 1)]
@@ -151,23 +152,23 @@ def _leak(series: list, values: list, start: int, outputs: list) -> tuple:
 
 # %% ../../nbs/42_book.ipynb #b0000032
 def _rank(pixels: list, left: list, right: list, middle: float, errors: list) -> tuple:
-    """A picture, from 0 to 100, and the sum of its first terms, left (rows, R) times right (R, columns), and a middle; errors are
-    relative, of 1, …, R terms."""
+    """A picture, from 0 to 100, and the sum of its first terms, left (rows, R) times right (R, columns), and a middle;
+    errors are relative, of 1, …, R terms."""
     r, m, n = min(4, len(errors)), len(left), len(right[0])
     made = np.array(left)[:, :r] @ np.array(right)[:r] + middle
     return [_image("the picture", pixels), _image(f"{r} of its terms", made)], (
         f"{r} {'term' if r == 1 else 'terms'}: {r * (m + n):,} numbers in place of {m * n:,}, relative error {errors[r - 1]:.2f}.")
 
 def _shift(steps: list, maps: list, shift: list, errors: list) -> tuple:
-    """The maps of two modes while they are learned, in percent, for each mode at each of the steps; the true shift of each mode;
-    error over variance at each of the steps."""
+    """The maps of two modes while they are learned, in percent, for each mode at each of the steps; the true shift of
+    each mode; error over variance at each of the steps."""
     panels = [_cells(f"map of mode {m + 1}", np.array(own[-1]) / 100, cell=15,
                      marks=[(i, (i - shift[m]) % len(own[-1])) for i in range(len(own[-1]))]) for m, own in enumerate(maps)]
     return panels, f"After {steps[-1]} updates the error is {errors[-1]:.2f} of the variance. The frames mark the true shift."
 
 def _stream(frames: list, time: list, modes: list, answers: list, kept: list) -> tuple:
-    """A stream in the middle, in percent: T frames, the map of time, T maps of positions, T answers; how many numbers the state
-    has after each frame with a softmax, and with a kernel."""
+    """A stream in the middle, in percent: T frames, the map of time, T maps of positions, T answers; how many numbers
+    the state has after each frame with a softmax, and with a kernel."""
     T, n = np.shape(frames)
     t = (T + 1) // 2
     far = lambda rows: np.array(rows) / 100 * (np.arange(T) < t)[:, None]
@@ -179,8 +180,8 @@ def _stream(frames: list, time: list, modes: list, answers: list, kept: list) ->
         f"with a kernel {kept[1][t - 1]:,}.")
 
 # %% ../../nbs/42_book.ipynb #b0000042
-def _bars(title: str, sizes, top: float, first: int) -> str:    # heights; that of the axis; so many have the first color
-    "Bars in two colors."
+def _bars(title: str, sizes, top: float, first: int) -> str:    # top: height of the axis
+    "Bars in two colors, so many in the first one."
     H, body = 150, lambda rows: "".join(f'<path d="M{7 * k} {H}v-{_num(H * v / top)}h5V{H}z"/>' for k, v in rows)
     bars = list(enumerate(sizes))
     return _svg(title, 7 * len(sizes), H + 2, f'<g style="fill:var(--moving-more,#3f7fb5)">{body(bars[:first])}</g>'
@@ -206,10 +207,10 @@ def _errors(title: str, alphas: list, floors, runs: list, now: int) -> str:     
 
 # %% ../../nbs/42_book.ipynb #b0000043
 def _dial(alphas: list, templates: list, squares: list, parameters: list, rivals: list, runs: list) -> tuple:
-    """The template of a target, its singular values, and errors: the floor of a narrow layer and what runs had. Two templates, for
-    alpha 0 and 1; for each alpha the squared singular values of the mixture; parameters of a network with hidden tensors of
-    1 x 1, …, n x n, for each of them units and parameters of a dense one; runs are {"name", "sign": 1 or -1 for the color,
-    "open": 0 or 1, "parameters", "epochs", "errors": for each alpha, or None}."""
+    """The template of a target, its singular values, and errors: the floor of a narrow layer and what runs had. Two
+    templates, for alpha 0 and 1; for each alpha the squared singular values of the mixture; parameters of a network with
+    hidden tensors of 1 x 1, …, n x n, for each of them units and parameters of a dense one; runs are {"name", "sign": 1
+    or -1 for the color, "open": 0 or 1, "parameters", "epochs", "errors": for each alpha, or None}."""
     k, h, squares = 2 * (len(alphas) - 1) // 5, len(parameters) // 2, np.array(squares)
     a, four, floors = alphas[k], lambda v: f"{round(v, 4):.4f}".rstrip("0").rstrip("."), squares[:, h:].sum(1)
     before, after = map(np.array, templates)

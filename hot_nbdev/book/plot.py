@@ -69,14 +69,15 @@ def plot_joint(
     query: Sequence[int] | None = None,   # (i1, i2): draw what this position of two modes sees, on their grid
     ax=None,                              # matplotlib axes to draw on; default: those of a new figure
 ):                                        # the axes
-    "The joint map of one head, the product of its maps, with the borders of its blocks; or one row of it, folded back onto the grid."
+    "The joint map of one head, a product, with the borders of its blocks; or one row of it, folded back onto the grid."
     import matplotlib.pyplot as plt
     shapes, sizes = [tuple(S.shape) for S in maps], tuple(len(S) for S in maps)
     if any(len(s) != 2 or s[0] != s[1] for s in shapes):
         raise ValueError(f"plot_joint: maps must be one square map (N_m, N_m) for each mode, but have shapes {shapes}; choose "
                          "block, sample and head first: [S[sample, head] for S in maps[block]]")
     if query is not None and not (len(sizes) == len(query) == 2 and all(0 <= i < n for i, n in zip(query, sizes))):
-        raise ValueError(f"plot_joint: query {tuple(query)} is no position of a grid of two modes; the modes have sizes {sizes}")
+        raise ValueError(f"plot_joint: query {tuple(query)} is no position of a grid of two modes; the modes have sizes "
+                         f"{sizes}")
     joint = kron(*(S.detach().float().cpu() for S in maps))
     ax = plt.subplots(figsize=(3, 3), layout="constrained")[1] if ax is None else ax
     image = joint if query is None else joint[query[0] * sizes[1] + query[1]].reshape(sizes)
@@ -98,7 +99,7 @@ def plot_curves(
     by: str = "mode",             # column with a curve for each of its values
     ax=None,                      # matplotlib axes to draw on; default: those of a new figure
 ):                                # the axes
-    "The mean of a number over the column step, with a band of one standard deviation over the rows that share curve and step."
+    "The mean of a number over steps, with a band of one standard deviation over the rows that share curve and step."
     import matplotlib.pyplot as plt
     if missing := [c for c in (y, "step", by) if not any(c in r for r in rows)]:
         raise ValueError(f"plot_curves: no row has the columns {missing}; the rows have {list(rows[0]) if rows else 'none'}")

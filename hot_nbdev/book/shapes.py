@@ -22,14 +22,15 @@ def _times(shape) -> str:
 
 def fibers_and_slices() -> Schematic:   # two rows: fibers, slices; three columns: modes 1, 2, 3
     "A tensor with three modes cut into its fibers and into its slices, along each mode; one piece stands out."
-    d = Schematic("Six drawings of a 4 × 4 × 4 tensor. Above, it is cut into thin rods: its fibers along modes 1, 2 and 3, "
-                  "which run down, to the right and to the back. Below, it is cut into plates: its slices, across modes 1, 2 and 3.")
+    d = Schematic("Six drawings of a 4 × 4 × 4 tensor. Above, it is cut into thin rods: its fibers along modes 1, 2 and "
+                  "3, which run down, to the right and to the back. Below, it is cut into plates: its slices, across modes 1, 2 and 3.")
     n, unit, gap = 4, 20, 0.3
     wide, high = (unit * (1 + gap) * n * (1 + SLANT) + more for more in (34, 44))
     for m, color in enumerate("abc"):
         rods, plates = ([a if k == m else b for k in range(3)] for a, b in ((1, n), (n, 1)))
         rod, plate = [(0, 2, 0), (2, 0, 0), (1, 3, 0)][m], tuple(2 * (k == m) for k in range(3))
-        for row, (pieces, chosen, words) in enumerate([(rods, rod, f"mode-{m + 1} fibers"), (plates, plate, f"i{INDEX[m + 1]} fixed")]):
+        both = (rods, rod, f"mode-{m + 1} fibers"), (plates, plate, f"i{INDEX[m + 1]} fixed")
+        for row, (pieces, chosen, words) in enumerate(both):
             fill = lambda *at, c=chosen, color=color: (color, 0.75) if at == c else ("n", 0.12)
             cube(d, (m * wide, row * high), (n, n, n), fill, unit, pieces, gap)
             d.text(m * wide + (wide - 34) / 2, row * high + unit * (1 + gap) * n + 14, words)
@@ -70,7 +71,8 @@ def mode_product_picture(
     d = Schematic(f"A {_times(shape)} tensor, times along mode {mode + 1} a matrix with {size} rows and {shape[mode]} columns, is a "
                   f"{_times(after)} tensor. One fiber along mode {mode + 1} stands out in both tensors.")
     chosen = (0, shape[1] // 2, 0)
-    fill = lambda color: lambda *at: (color, 0.85) if all(m == mode or at[m] == chosen[m] for m in range(3)) else ("n", 0.15)
+    picked = lambda at: all(m == mode or at[m] == chosen[m] for m in range(3))
+    fill = lambda color: lambda *at: (color, 0.85) if picked(at) else ("n", 0.15)
     middle = unit * shape[0] / 2
     right, bottom = cube(d, (0, 0), shape, fill("a"), unit)
     d.text(unit * shape[1] / 2, bottom + 18, f"𝒳 : {_times(shape)}")
@@ -115,7 +117,8 @@ def kronecker_blocks() -> Schematic:    # A ⊗ B = blocks
     name = lambda i, j: f"a{INDEX[i + 1]}{INDEX[j + 1]}"
     strength = lambda i, j: 0.15 + 0.5 * ((2 * (i % p) + j % p) % 4) / 3
     middle = m * p * unit / 2
-    x, low = cells(d, (0, middle - m * unit / 2), (m, m), lambda *at: ("b", 0.75) if at == entry else ("n", 0.12), unit, name, 14)
+    one = lambda *at: ("b", 0.75) if at == entry else ("n", 0.12)
+    x, low = cells(d, (0, middle - m * unit / 2), (m, m), one, unit, name, 14)
     d.text(x / 2, low + 18, "A", bold=True)
     d.text(x + 22, middle, "⊗", 22)
     y, low = cells(d, (x + 44, middle - p * unit / 2), (p, p), lambda *at: ("a", strength(*at)), unit)
@@ -158,12 +161,13 @@ def kronecker_terms() -> Schematic:     # S = sum of A ⊗ B
 # %% ../../nbs/45_shapes.ipynb #6ba9e023
 def flattened_attention() -> Schematic:     # a grid, and the map between all its cells
     "Full attention on a grid: its cells become a row of tokens, and every token has a weight for every token."
-    d = Schematic("A 3 by 4 grid, its cells numbered 1 to 12, becomes a row of 12 tokens. Below the row, as wide as it, lies a map of 12 by 12 "
-                  "weights; the row of token 6 stands out.")
+    d = Schematic("A 3 by 4 grid, its cells numbered 1 to 12, becomes a row of 12 tokens. Below the row, as wide "
+                  "as it, lies a map of 12 by 12 weights; the row of token 6 stands out.")
     m, n, k, query, unit = 3, 4, 12, 5, 21
     color = lambda t: ("abcn"[t // n], 0.45)
     high = (k + 1) * unit + 8
-    x, y = cells(d, (0, high / 2 - m * unit / 2 - 10), (m, n), lambda i, j: color(i * n + j), unit, lambda i, j: i * n + j + 1, 12)
+    x, y = cells(d, (0, high / 2 - m * unit / 2 - 10), (m, n), lambda i, j: color(i * n + j), unit,
+                 lambda i, j: i * n + j + 1, 12)
     d.text(x / 2, y + 18, "3 × 4 grid", 14)
     arrow(d, (x + 10, high / 2 - 10), (x + 70, high / 2 - 10), "flatten")
     left = x + 112
@@ -177,9 +181,9 @@ def flattened_attention() -> Schematic:     # a grid, and the map between all it
 # %% ../../nbs/45_shapes.ipynb #6ba9e026
 def product_and_sum() -> Schematic:     # three grids: full, product, sum
     "Where one position looks: anywhere with any weight; everywhere with weights that factor; along a cross."
-    d = Schematic("Three 7 by 7 grids with the same marked position. Full attention: every cell has a weight of its own. Kronecker product: "
-                  "every cell has a weight, the product of one for its row and one for its column. Kronecker sum: only the row and "
-                  "the column of the marked position have weights, a cross.")
+    d = Schematic("Three 7 by 7 grids with the same marked position. Full attention: every cell has a weight of its own. "
+                  "Kronecker product: every cell has a weight, the product of one for its row and one for its column. "
+                  "Kronecker sum: only the row and the column of the marked position have weights, a cross.")
     n, r, s, unit = 7, 2, 4, 21
     row = [1 / (1 + abs(i - r)) for i in range(n)]
     column = [1 / (1 + 0.6 * abs(j - s - 1)) for j in range(n)]
@@ -187,8 +191,9 @@ def product_and_sum() -> Schematic:     # three grids: full, product, sum
     both = lambda i, j: ("b", 0.06 + 0.84 * row[i] * column[j])
     cross = lambda i, j: ("c" if i == r or j == s else "",
                           0.9 * (row[i] * (j == s) + column[j] * (i == r)) / (1 + (i == r and j == s)))
-    for g, (fill, name, count) in enumerate([(free, "full", "49 weights"), (both, "Kronecker product", "7 · 7 from 7 + 7"),
-                                             (cross, "Kronecker sum", "a cross: 7 + 7")]):
+    grids = [(free, "full", "49 weights"), (both, "Kronecker product", "7 · 7 from 7 + 7"),
+             (cross, "Kronecker sum", "a cross: 7 + 7")]
+    for g, (fill, name, count) in enumerate(grids):
         x = g * (n * unit + 54)
         cells(d, (x, 0), (n, n), fill, unit)
         d.path(box(x + s * unit, r * unit, unit, unit), width=3)
@@ -229,12 +234,13 @@ def pool_maps_product() -> Schematic:   # one head of Kronecker attention
 # %% ../../nbs/45_shapes.ipynb #6ba9e032
 def prefix_pooling() -> Schematic:      # two grids: pooling over all steps, and over a prefix
     "What step t of a causal mode may pool over: the past and itself; with later steps the future leaks in."
-    d = Schematic("Two grids of 4 variables and 7 time steps, with step 4 marked. Left, pooled over all steps: the later "
-                  "steps are part of what step t sees, so the future leaks in. Right, pooled over the steps up to t: the later steps are left out.")
+    d = Schematic("Two grids of 4 variables and 7 time steps, with step 4 marked. Left, pooled over all steps: the "
+                  "later steps are part of what step t sees, so the future leaks in. Right, pooled over the steps up to t: the later steps are left out.")
     steps, variables, step, unit = 7, 4, 3, 24
     for words, x, later, color, last in (("pooled over all steps: a leak", 0, ("b", 0.6), "b", steps),
                                          ("pooled up to step t", steps * unit + 84, ("", 0), "a", step + 1)):
-        _, low = cells(d, (x, 0), (variables, steps), lambda i, j, later=later: ("a", 0.4) if j <= step else later, unit)
+        past = lambda i, j, later=later: ("a", 0.4) if j <= step else later
+        _, low = cells(d, (x, 0), (variables, steps), past, unit)
         d.path(box(x + step * unit, 0, unit, variables * unit), width=3)
         d.text(x + (step + 0.5) * unit, -12, "t")
         d.text(x + steps * unit / 2, -34, words, bold=True)
@@ -251,9 +257,10 @@ def attention_order() -> Schematic:     # two rows: (QKᵀ)V and Q(KᵀV)
     d = Schematic("Two rows of matrices. Above: Q, n by d, times K transposed, d by n, makes an n by n matrix, which then multiplies V: n n d "
                   "multiply-adds. Below: K transposed times V makes a d by d matrix first, which Q then multiplies: n d d multiply-adds.")
     sizes, kinds, colors = {"n": 110, "d": 34}, {"Q": "nd", "Kᵀ": "dn", "V": "nd"}, {"Q": "a", "Kᵀ": "a", "V": "c"}
-    for middle, names, made, cost in ((55, ["(", "Q", "Kᵀ", ")", "V"], "n", "2 n²d"), (215, ["Q", "(", "Kᵀ", "V", ")"], "d", "2 n d²")):
+    rows = (55, "( Q Kᵀ ) V", "n", "2 n²d"), (215, "Q ( Kᵀ V )", "d", "2 n d²")
+    for middle, names, made, cost in rows:
         x = 0
-        for name in names:
+        for name in names.split():
             if name in "()":
                 d.text(x + 10, middle, name, 26)
                 x += 22
@@ -271,7 +278,8 @@ def attention_order() -> Schematic:     # two rows: (QKᵀ)V and Q(KᵀV)
 def patches_picture() -> Schematic:     # cells, one patch as a vector, its token, the tensor of tokens
     "From a tensor to tokens: cut into patches, flatten each, multiply by one matrix, keep the grid."
     d = Schematic("A grid of 6 by 8 cells is cut into 3 by 4 patches of 2 by 2. One patch stands out; its 4 values "
-                  "are written as a column, multiplied by a matrix W, and become a token with 3 features, one fiber of the 3 by 4 grid of tokens.")
+                  "are written as a column, multiplied by a matrix W, and become a token with 3 features, one fiber of "
+                  "the 3 by 4 grid of tokens.")
     m, n, p, features, unit, one = 3, 4, 2, 3, 19, (1, 2)
     shade = lambda i, j: ("b", 0.75) if (i // p, j // p) == one else ("a", 0.12 + 0.22 * ((i // p + j // p) % 2))
     right, bottom = cells(d, (0, 0), (m * p, n * p), shade, unit)
@@ -315,8 +323,8 @@ def transformer_block() -> Schematic:   # one block, from x to y
 # %% ../../nbs/45_shapes.ipynb #6ba9e045
 def ndlinear_picture() -> Schematic:    # tensors, and between them a small matrix and a bias
     "NdLinear: one small matrix for each mode, and a bias along that mode."
-    d = Schematic("A 4 × 5 × 3 tensor goes through 3 steps and becomes 3 × 3 × 4. Each step multiplies one mode by a small "
-                  "matrix W, and adds a bias vector b along the same mode.")
+    d = Schematic("A 4 × 5 × 3 tensor goes through 3 steps and becomes 3 × 3 × 4. Each step multiplies one mode by a "
+                  "small matrix W, and adds a bias vector b along the same mode.")
     now, high, unit = [4, 5, 3], 112, 15
     def tensor(x, look):
         right, low = cube(d, (x, high), tuple(now), lambda *at: look, unit)

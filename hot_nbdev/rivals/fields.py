@@ -79,7 +79,8 @@ class AxialTokenAttention(nn.Module):
         shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)
         k, v = (split(to(x).flatten(1, -2), self.heads) for to in (self.to_k, self.to_v))
         k = self.norm_k(k)
-        S = softmax_map(self.norm_q(self.token).to(k.dtype), k, None if mask is None else mask.flatten(1)[:, None, None])
+        seen = None if mask is None else mask.flatten(1)[:, None, None]
+        S = softmax_map(self.norm_q(self.token).to(k.dtype), k, seen)
         told = self.to_out(merge(S.to(v.dtype) @ v)).view(x.shape[0], *[1] * self.order, self.dim)
         return (self.axial(x, mask) + (told if mask is None else told * mask[..., None])).reshape(shape)
 

@@ -102,8 +102,9 @@ class LinearForecaster(Model):
         z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm)
         steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
         if steps != c.lookback or c.series is not None and c.series != series:
-            raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
-                             f"{c.lookback} and series is {c.series}; give as many of each, or make the model for these")
+            raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback "
+                             f"is {c.lookback} and series is {c.series}; give as many of each, or make the model for "
+                             "these")
         return z, mean, deviation
 
 # %% ../../nbs/58_linear_library.ipynb #203f08cd

@@ -222,8 +222,8 @@ def _is_known(folder: Path, now: dict, resume: bool = True, overwrite: bool = Fa
             changed = [f"{MARK} cannot be read ({e})"]
         if changed and resume:
             more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
-            raise ValueError(f"{folder} holds another run: {'; '.join(changed[:5])}{more}; name another folder, or begin again in "
-                             "this one with resume=False")
+            raise ValueError(f"{folder} holds another run: {'; '.join(changed[:5])}{more}; name another folder, or begin "
+                             "again in this one with resume=False")
         return not changed
     names = sorted(p.name for p in folder.glob("[!.]*"))
     if names and not overwrite:
