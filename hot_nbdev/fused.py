@@ -63,10 +63,8 @@ def _kernels() -> dict:
 # %% ../nbs/27_gpu.ipynb #30000015
 LARGEST, WHOLE = 32, 16        # positions of two modes, and of three, of which a tile is known to fit
 
-def power(
-    n: int,
-) -> int:       # the least power of two, from 16 on, that is no smaller
-    "Side of a tile."
+def power(n: int) -> int:
+    "A side of a tile: the least power of two, from 16 on, that is no smaller."
     return next(16 << i for i in range(32) if n <= 16 << i)
 
 
@@ -107,13 +105,11 @@ def on_chip(
         "ieee" if precise else "tf32", num_warps=warps)
     return y.permute(0, 4, 1, 2, 3, 5)
 
-
+# %% ../nbs/27_gpu.ipynb #3000e050
 @on_chip.register_fake
 def _shape_of(v, A, C, L=None):
     B, H, O, N, M, F = v.shape
     return v.new_empty(B, O, N, M, H, F).permute(0, 4, 1, 2, 3, 5)
-
-on_chip.__module__ = __name__         # an object of PyTorch's, but of this module
 
 # %% ../nbs/27_gpu.ipynb #3000001b
 def _keep(ctx, inputs, output):
@@ -190,13 +186,10 @@ def joined_maps(
         "ieee" if _precise(q) else "tf32", num_warps=4 if P <= 64 else 8)
     return S
 
-slice_means.__module__ = joined_maps.__module__ = __name__
+on_chip.__module__ = slice_means.__module__ = joined_maps.__module__ = __name__      # PyTorch's objects, but of this module
 
 # %% ../nbs/27_gpu.ipynb #3000e016
-@slice_means.register_fake
-def _shape_of_means(x):
-    return x.new_empty(len(x), sum(x.shape[1:-1]), x.shape[-1])
-
+slice_means.register_fake(lambda x: x.new_empty(len(x), sum(x.shape[1:-1]), x.shape[-1]))
 
 def means_gradient(ctx, g: Tensor) -> Tensor:
     "Of x: each mean to all positions of its slice."
@@ -205,10 +198,10 @@ def means_gradient(ctx, g: Tensor) -> Tensor:
     return sum(t.view(len(g), *(s if i == m else 1 for i, s in enumerate(sizes)), -1) for m, t in enumerate(each))
 
 
-@joined_maps.register_fake
-def _shape_of_maps(q, k, sizes):
-    return q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32)
+slice_means.register_autograd(means_gradient, setup_context=_keep)
 
+# %% ../nbs/27_gpu.ipynb #3000e051
+joined_maps.register_fake(lambda q, k, sizes: q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32))
 
 def _keep_maps(ctx, inputs, output):
     ctx.sizes = inputs[2]
@@ -225,7 +218,6 @@ def maps_gradients(ctx, g: Tensor) -> tuple:
     return *(torch.cat(each, 2).transpose(1, 2).to(q.dtype) for each in zip(*found)), None
 
 
-slice_means.register_autograd(means_gradient, setup_context=_keep)
 joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 
 # %% ../nbs/27_gpu.ipynb #3000001e
@@ -248,7 +240,7 @@ def unfit(
         "a map is a pair, or between two grids": not square}
     return next((why for why, holds in reasons.items() if holds), "")
 
-
+# %% ../nbs/27_gpu.ipynb #3000e052
 def unfit_maps(
     layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Tensor,       # as of `mode_maps`
 ) -> str:       # empty if nothing speaks against the kernels
