@@ -110,6 +110,36 @@ def operation(_):
     print("the operation is sound")
 
 
+def traced(_):
+    "PyTorch's compiler looks into the operations: its graphs, of both passes, call the kernels. Nothing is run."
+    import triton
+    from torch._dynamo.backends.common import aot_autograd
+    from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.driver import CudaDriver
+
+    class NoCard(CudaDriver):
+        def __init__(self):
+            pass
+
+        def get_current_target(self):
+            return GPUTarget("cuda", 90, 32)
+    triton.runtime.driver.set_active(NoCard())
+    fused.INTERPRETED, found = True, []             # tensors of the CPU stand for those of a card
+
+    def note(graph, _):
+        nodes = list(graph.graph.nodes)
+        found.append([str(node.target) for node in nodes])
+        made = [node if node is None else node.meta["val"] for node in nodes[-1].args[0]]
+        return lambda *given: [t if t is None else torch.zeros(t.shape, dtype=t.dtype) for t in made]
+    layer = torch.compile(fused.fuse(KroneckerAttention(16, 2, 3)), fullgraph=True,
+                          backend=aot_autograd(fw_compiler=note, bw_compiler=note))
+    layer(torch.randn(2, 3, 4, 5, 16)).sum().backward()
+    kernels = [sum("triton_kernel_wrapper" in name for name in names) for names in found]
+    assert kernels[0] == 3 and kernels[1] >= 1, kernels
+    assert not any("hot_nbdev" in name for names in found for name in names), found
+    print(f"{kernels} kernels in the two graphs")
+
+
 def builds():
     "(kernel, its constants, its types, warps) of what layers ask for."
     kinds = (True, "fp32"), (False, "fp32"), (False, "bf16")
@@ -154,4 +184,5 @@ def compiled(*cards):
 
 if __name__ == "__main__":
     name, *numbers = sys.argv[1:]
-    {"equal": lambda n: equal(int(n)), "operation": operation, "compiled": compiled}[name](*(numbers or ["0"]))
+    checks = {"equal": lambda n: equal(int(n)), "operation": operation, "traced": traced, "compiled": compiled}
+    checks[name](*(numbers or ["0"]))

@@ -53,6 +53,11 @@ def test_the_operation_is_one_for_pytorch_and_its_compiler():
 
 
 @needs_triton
+def test_the_compiler_looks_into_the_operations_in_both_passes():
+    assert "kernels in the two graphs" in checked("traced", TRITON_INTERPRET="0")
+
+
+@needs_triton
 def test_no_tile_needs_a_stack(tmp_path):
     cards = ("80", "90", "100")
     told = checked("compiled", *cards, TRITON_INTERPRET="0", TRITON_CACHE_DIR=str(tmp_path))
