@@ -26,26 +26,27 @@ from .streams import StreamState, step
 # %% ../nbs/27_gpu.ipynb #30000013
 tl = SimpleNamespace(constexpr="constexpr")      # in place of triton.language until the first use
 
-def _turn(S, t, N: tl.constexpr, P: tl.constexpr, PRECISION: tl.constexpr):
+def _turn(S, t, N: tl.constexpr, P: tl.constexpr, PREC: tl.constexpr):
     "Multiply the mode in front of a tile, (P, rest), by the map at S, and put it last: (rest, P)."
     j = tl.arange(0, P)
-    a = tl.load(S + j[:, None] * N + j[None, :], mask=(j < N)[:, None] & (j < N)[None, :], other=0.0)
-    return tl.trans(tl.dot(a, t, input_precision=PRECISION))
+    a = tl.load(S + j[:, None] * N + j[None, :], (j < N)[:, None] & (j < N)[None, :], 0.0)
+    return tl.trans(tl.dot(a, t, input_precision=PREC))
 
 
-def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, Lb, Lh, O: tl.constexpr, N: tl.constexpr,
-           M: tl.constexpr, PO: tl.constexpr, PN: tl.constexpr, PM: tl.constexpr, PF: tl.constexpr, PRECISION: tl.constexpr):
-    "(L ⊗ A ⊗ C) v for a sample, a head and PF features; or, where PO is 1, (A ⊗ C) v at one index of the mode of L."
+def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, Lb, Lh,
+           O: tl.constexpr, N: tl.constexpr, M: tl.constexpr, PO: tl.constexpr, PN: tl.constexpr, PM: tl.constexpr,
+           PF: tl.constexpr, PREC: tl.constexpr):
+    "(L ⊗ A ⊗ C) v for a sample, a head and PF features; where PO is 1, (A ⊗ C) v at one index of the mode of L."
     s, G, f = tl.program_id(0).to(tl.int64), O if PO == 1 else 1, tl.program_id(1) * PF + tl.arange(0, PF)
     g, h, b = s % G, s // G % H, s // G // H
     o, j, k = g + tl.arange(0, PO), tl.arange(0, PN), tl.arange(0, PM)
     I, J, K, R = o[:, None, None, None], j[None, :, None, None], k[None, None, :, None], f[None, None, None, :]
     inside = (I < O) & (J < N) & (K < M) & (R < F)
-    t = tl.load(v + b * vb + h * vh + I * vo + J * vj + K * vk + R * vf, mask=inside, other=0.0).to(tl.float32)
+    t = tl.load(v + b * vb + h * vh + I * vo + J * vj + K * vk + R * vf, inside, 0.0).to(tl.float32)
     if PO > 1:
-        t = _turn(L + b * Lb + h * Lh, tl.reshape(t, (PO, PN * PM * PF)), O, PO, PRECISION)
-    t = _turn(A + b * Ab + h * Ah + g * Ao, tl.reshape(t, (PN, PM * PF * PO)), N, PN, PRECISION)
-    t = _turn(C + b * Cb + h * Ch + g * Co, tl.reshape(t, (PM, PF * PO * PN)), M, PM, PRECISION)
+        t = _turn(L + b * Lb + h * Lh, tl.reshape(t, (PO, PN * PM * PF)), O, PO, PREC)
+    t = _turn(A + b * Ab + h * Ah + g * Ao, tl.reshape(t, (PN, PM * PF * PO)), N, PN, PREC)
+    t = _turn(C + b * Cb + h * Ch + g * Co, tl.reshape(t, (PM, PF * PO * PN)), M, PM, PREC)
     R, I, J, K = f[:, None, None, None], o[None, :, None, None], j[None, None, :, None], k[None, None, None, :]
     at = (((b * O + I) * N + J) * M + K) * H * F + h * F + R
     tl.store(y + at, tl.reshape(t, (PF, PO, PN, PM)), mask=(I < O) & (J < N) & (K < M) & (R < F))
@@ -80,8 +81,7 @@ def tile_of(
 
 # %% ../nbs/27_gpu.ipynb #30000018
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"      # Triton then runs the kernels in Python, on any device
-_seen = find_spec("triton") is not None and not INTERPRETED          # may the compiler look into the operations?
-_define = torch.library.triton_op if _seen else torch.library.custom_op
+_define = torch.library.custom_op if INTERPRETED or find_spec("triton") is None else torch.library.triton_op
 
 def _precise(t: Tensor) -> bool:
     "Are PyTorch's own products of this dtype in full float32?"
@@ -118,15 +118,13 @@ def _keep(ctx, inputs, output):
 
 def chip_gradients(ctx, g: Tensor) -> tuple:
     "Of values and maps."
-    (v, A, C, L), gL = ctx.saved_tensors, None
+    v, A, C, L = ctx.saved_tensors
     t, w, own = v.float(), g.float(), lambda S: "o" if S.shape[2] > 1 else ""
-    if L is not None:
-        gL = torch.einsum("bhpjqf,bhijqf->bhpi", w, on_chip(t, A, C)) if ctx.needs_input_grad[3] else None
-        w = torch.einsum("bhpi,bhpjqf->bhijqf", L, w)
-    gA = torch.einsum(f"bhoilf,bhojlf->bh{own(A)}ij", w, torch.einsum("bholq,bhojqf->bhojlf", C, t)) if ctx.needs_input_grad[1] else None
-    gC = torch.einsum(f"bhoilf,bhoiqf->bh{own(C)}lq", w, torch.einsum("bhoij,bhojqf->bhoiqf", A, t)) if ctx.needs_input_grad[2] else None
-    gv = on_chip(w.to(v.dtype), A.mT, C.mT) if ctx.needs_input_grad[0] else None
-    return gv, *(S if S is None else S.reshape(like.shape) for S, like in ((gA, A), (gC, C))), gL
+    gL = None if L is None else torch.einsum("bhpjqf,bhijqf->bhpi", w, on_chip(t, A, C))
+    w = w if L is None else torch.einsum("bhpi,bhpjqf->bhijqf", L, w)
+    gA = torch.einsum(f"bhoilf,bhojlf->bh{own(A)}ij", w, torch.einsum("bholq,bhojqf->bhojlf", C, t)).reshape(A.shape)
+    gC = torch.einsum(f"bhoilf,bhoiqf->bh{own(C)}lq", w, torch.einsum("bhoij,bhojqf->bhoiqf", A, t)).reshape(C.shape)
+    return on_chip(w.to(v.dtype), A.mT, C.mT), gA, gC, gL
 
 
 on_chip.register_autograd(chip_gradients, setup_context=_keep)
@@ -142,20 +140,21 @@ def _means(x, y, n, D, N0, N1, N2, PQ: tl.constexpr, PD: tl.constexpr):
     for start in range(0, others, PQ):
         q = start + tl.arange(0, PQ)
         at = (b * n + (q // inner * N + i) * inner + q % inner) * D
-        s += tl.load(x + at[:, None] + d[None, :], mask=(q < others)[:, None] & (d < D)[None, :], other=0.0).to(tl.float32)
+        s += tl.load(x + at[:, None] + d[None, :], (q < others)[:, None] & (d < D)[None, :], 0.0).to(tl.float32)
     tl.store(y + (b * tl.num_programs(1) + row) * D + d, tl.sum(s, 0) / others, mask=d < D)
 
 
-def _maps(q, k, S, H, rows, total, d, scale, N0, N1, N2, P: tl.constexpr, PR: tl.constexpr, PD: tl.constexpr, PRECISION: tl.constexpr):
+def _maps(q, k, S, H, rows, total, d, scale, N0, N1, N2,
+          P: tl.constexpr, PR: tl.constexpr, PD: tl.constexpr, PREC: tl.constexpr):
     "PR rows of softmax(q kᵀ / √d) for a sample, a head and one of three modes."
     s, m = tl.program_id(0).to(tl.int64), tl.program_id(1)
     n, first = tl.where(m == 0, N0, tl.where(m == 1, N1, N2)), tl.where(m == 0, 0, tl.where(m == 1, N0, N0 + N1))
     before = tl.where(m == 0, 0, tl.where(m == 1, N0 * N0, N0 * N0 + N1 * N1))
     r, c, f = tl.program_id(2) * PR + tl.arange(0, PR), tl.arange(0, P), tl.arange(0, PD)
     at = (s // H * rows + first) * H + s % H
-    a = tl.load(q + (at + r[:, None] * H) * d + f[None, :], mask=(r < n)[:, None] & (f < d)[None, :], other=0.0).to(tl.float32)
-    b = tl.load(k + (at + c[:, None] * H) * d + f[None, :], mask=(c < n)[:, None] & (f < d)[None, :], other=0.0).to(tl.float32)
-    t = tl.where((c < n)[None, :], tl.dot(a, tl.trans(b), input_precision=PRECISION) * scale, float("-inf"))
+    a = tl.load(q + (at + r[:, None] * H) * d + f[None, :], (r < n)[:, None] & (f < d)[None, :], 0.0).to(tl.float32)
+    b = tl.load(k + (at + c[:, None] * H) * d + f[None, :], (c < n)[:, None] & (f < d)[None, :], 0.0).to(tl.float32)
+    t = tl.where((c < n)[None, :], tl.dot(a, tl.trans(b), input_precision=PREC) * scale, float("-inf"))
     t = tl.exp(t - tl.max(t, 1)[:, None])
     at = S + s * total + before + r[:, None] * n + c[None, :]
     tl.store(at, t / tl.sum(t, 1)[:, None], mask=(r < n)[:, None] & (c < n)[None, :])
@@ -182,11 +181,11 @@ def joined_maps(
     (B, rows, H, d), P = q.shape, power(max(sizes))
     S, PR = q.new_empty(B, H, sum(n * n for n in sizes), dtype=torch.float32), min(P, 32)
     torch.library.wrap_triton(_kernels()["_maps"])[(B * H, len(sizes), -(-max(sizes) // PR))](
-        q.contiguous(), k.contiguous(), S, H, rows, S.shape[-1], d, d ** -0.5, *sizes, *[1] * (3 - len(sizes)), P, PR, power(d),
-        "ieee" if _precise(q) else "tf32", num_warps=4 if P <= 64 else 8)
+        q.contiguous(), k.contiguous(), S, H, rows, S.shape[-1], d, d ** -0.5, *sizes, *[1] * (3 - len(sizes)),
+        P, PR, power(d), "ieee" if _precise(q) else "tf32", num_warps=4 if P <= 64 else 8)
     return S
 
-on_chip.__module__ = slice_means.__module__ = joined_maps.__module__ = __name__      # PyTorch's objects, but of this module
+on_chip.__module__ = slice_means.__module__ = joined_maps.__module__ = __name__     # PyTorch's objects, but from here
 
 # %% ../nbs/27_gpu.ipynb #3000e016
 slice_means.register_fake(lambda x: x.new_empty(len(x), sum(x.shape[1:-1]), x.shape[-1]))
@@ -201,7 +200,10 @@ def means_gradient(ctx, g: Tensor) -> Tensor:
 slice_means.register_autograd(means_gradient, setup_context=_keep)
 
 # %% ../nbs/27_gpu.ipynb #3000e051
-joined_maps.register_fake(lambda q, k, sizes: q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32))
+@joined_maps.register_fake
+def _shape_of_maps(q, k, sizes):
+    return q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32)
+
 
 def _keep_maps(ctx, inputs, output):
     ctx.sizes = inputs[2]
@@ -211,9 +213,10 @@ def _keep_maps(ctx, inputs, output):
 def maps_gradients(ctx, g: Tensor) -> tuple:
     "Of queries and keys."
     (q, k, S), found = ctx.saved_tensors, []
-    parts = [t.split([n * n for n in ctx.sizes], -1) for t in (S, g)] + [t.float().transpose(1, 2).split([*ctx.sizes], 2) for t in (q, k)]
-    for n, S, g, a, b in zip(ctx.sizes, *parts):
-        z = torch._softmax_backward_data(*(t.unflatten(-1, (n, n)) for t in (g, S)), -1, S.dtype) * q.shape[-1] ** -0.5
+    ends = [t.split([n * n for n in ctx.sizes], -1) for t in (g, S)]
+    rows = [t.float().transpose(1, 2).split([*ctx.sizes], 2) for t in (q, k)]
+    for n, *both, a, b in zip(ctx.sizes, *ends, *rows):
+        z = torch._softmax_backward_data(*(t.unflatten(-1, (n, n)) for t in both), -1, S.dtype) * q.shape[-1] ** -0.5
         found.append((z @ b, z.mT @ a))
     return *(torch.cat(each, 2).transpose(1, 2).to(q.dtype) for each in zip(*found)), None
 
@@ -223,28 +226,25 @@ joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 # %% ../nbs/27_gpu.ipynb #3000001e
 def _nowhere(t: Tensor) -> dict:
     "Reasons against any kernel, and whether they hold."
-    return {"triton is not installed": find_spec("triton") is None, "the values are on no GPU": not (t.is_cuda or INTERPRETED),
-            f"values in {t.dtype}": t.dtype not in (torch.float32, torch.bfloat16, torch.float16), "there are no values": 0 in t.shape}
+    return {"triton is not installed": find_spec("triton") is None,
+            "the values are on no GPU": not (t.is_cuda or INTERPRETED), "there are no values": 0 in t.shape,
+            f"values in {t.dtype}": t.dtype not in (torch.float32, torch.bfloat16, torch.float16)}
 
 
-def unfit(
-    maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable,       # as of `product`
-) -> str:       # empty if nothing speaks against the kernel
-    "Why `on_chip` cannot do this."
+def unfit(maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable) -> str:      # as of `product`
+    "Why `on_chip` cannot do this; empty if it can."
     square = all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps)
     reasons = _nowhere(v) | {
         "another product along a mode is asked for": multiply is not along,
         "there are not two modes": len(maps) < 2,
-        "causal modes other than the first of three": tuple(causal) not in ((), (0,)) or bool(causal) and len(maps) != 3,
+        "causal modes other than the first of three": bool(causal) and (tuple(causal), len(maps)) != ((0,), 3),
         f"one of the last two modes has more than {LARGEST} positions": max(v.shape[-3:-1]) > LARGEST,
         "a map is a pair, or between two grids": not square}
     return next((why for why, holds in reasons.items() if holds), "")
 
 # %% ../nbs/27_gpu.ipynb #3000e052
-def unfit_maps(
-    layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Tensor,       # as of `mode_maps`
-) -> str:       # empty if nothing speaks against the kernels
-    "Why `slice_means` and `joined_maps` cannot do this."
+def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Tensor) -> str:      # as of `mode_maps`
+    "Why `slice_means` and `joined_maps` cannot do this; empty if they can."
     P, PD = power(max(x.shape[1:-1])), power(layer.dim // layer.heads)
     reasons = _nowhere(x) | {
         "a mask": mask is not None, "causal modes": bool(layer.causal), "keys from another tensor": c is not x,
@@ -338,8 +338,8 @@ def record_steps(
     def one(frame):
         y, after = step(layer, frame, state)
         if [t.shape for t in state.all] != [t.shape for t in after.all]:
-            raise ValueError("record_steps: the state grows with each frame, or is none yet; begin behind a first step, and take "
-                             "a map whose state does not grow, as weigh=KernelMap(elu_features)")
+            raise ValueError("record_steps: the state grows with each frame, or is none yet; begin behind a step, "
+                             "and take a map whose state does not grow, as weigh=KernelMap(elu_features)")
         for t, new in zip(state.all, after.all):
             t.copy_(new)
         return y

@@ -147,11 +147,11 @@ def builds():
     for (n, m, whole), (precise, dtype) in product_of(tiles, kinds):
         *sides, warps = fused.tile_of(n, m, precise, whole)
         known = dict(zip(("PO", "PN", "PM", "PF"), sides, strict=True), O=12, N=n, M=m)
-        known |= {"PRECISION": "ieee" if precise else "tf32"}
+        known |= {"PREC": "ieee" if precise else "tf32"}
         yield "_apply", known, dict.fromkeys("vy", dtype) | dict.fromkeys("ACL", "fp32"), warps
     for (n, d), (precise, dtype) in product_of(((14, 8), (66, 16), (321, 8), (512, 16), (128, 64)), kinds):
         P = fused.power(n)
-        known = dict(P=P, PR=min(P, 32), PD=fused.power(d), PRECISION="ieee" if precise else "tf32")
+        known = dict(P=P, PR=min(P, 32), PD=fused.power(d), PREC="ieee" if precise else "tf32")
         yield "_maps", known, dict.fromkeys("qk", dtype) | {"S": "fp32", "scale": "fp32"}, 4 if P <= 64 else 8
     for D, dtype in product_of((8, 64), ("fp32", "bf16")):
         yield "_means", dict(PQ=64, PD=fused.power(D)), dict.fromkeys("xy", dtype), 4
