@@ -4,7 +4,6 @@ import json
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,15 +86,36 @@ def quick(bench, small, tmp_path):
     return bench.Bench(tmp_path / "rows.csv", tmp_path / "keep", quick=True)
 
 
+def check_sizes(system, make, where):
+    """Within five percent of NdLinear; the wide NdLinear of the language model, of the dense model. Adapters count what
+    they say."""
+    layers = importlib.import_module("studies.ndlinear.systems.layers")
+    if system.name == "adapters":
+        sizes, blocks = {kind: layers.count(f()) for kind, f in make.items()}, 2
+        assert sizes["lora-2"] == 2 * sizes["lora-1"] == 4 * blocks * (4 * 64 + 320)
+        assert sizes["ndlora-4"] == 4 * sizes["ndlora-1"] == 4 * blocks * (4 * 128 + 2 * 256)
+        assert sizes["krona"] == blocks * (4 * (16 + 16 * 16) + 2 * (16 + 16 * 64))
+        assert sizes["none"] == 0 < sizes["head"] < sizes["full"]
+    elif system.name != "teacher":
+        sizes = {kind: layers.size(f) for kind, f in make.items()}
+        for kind in {"dense-equal", "dense-thin", "low-rank", "kron", "tcl", "tt"} & set(sizes):
+            assert abs(sizes[kind] / sizes["nd"] - 1) < 0.05, (where, kind, sizes)
+        assert "nd-large" not in sizes or abs(sizes["nd-large"] / sizes["dense"] - 1) < 0.05
+        assert sizes["nd"] < sizes["dense"]
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_every_model_of_a_system_takes_a_step(bench, quick, name):
+def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(bench, quick, name):
     assert list(bench.SYSTEMS) == SYSTEMS
     training = importlib.import_module("studies.ndlinear.systems.training")
     system = bench.SYSTEMS[name]
     for data in system.data:
         quick.prepare(system, data, 0)
         task = system.task(data, 0)
+        check_sizes(system, task.make, data)
         assert set(system.kinds(data)) <= set(task.make)
+        if name == "language" and data != "prose":          # the same models on other letters
+            continue
         for kind in system.kinds(data):
             torch.manual_seed(0)
             model = task.make[kind]()
@@ -111,42 +131,14 @@ def test_every_model_of_a_system_takes_a_step(bench, quick, name):
             assert trained and all(p.grad is not None for p in trained), kind
 
 
-@pytest.mark.parametrize("name", [n for n in SYSTEMS if n not in ("adapters", "teacher")])
-def test_rivals_are_of_equal_size(bench, quick, name):
-    "Within five percent of NdLinear; the wide NdLinear of the language model, of the dense model."
-    layers, system = importlib.import_module("studies.ndlinear.systems.layers"), bench.SYSTEMS[name]
-    for data in system.data:
-        quick.prepare(system, data, 0)
-        make = system.task(data, 0).make
-        sizes = {kind: layers.size(f) for kind, f in make.items()}
-        for kind in {"dense-equal", "dense-thin", "low-rank", "kron", "tcl", "tt"} & set(sizes):
-            assert abs(sizes[kind] / sizes["nd"] - 1) < 0.05, (data, kind, sizes)
-        if "nd-large" in sizes:
-            assert abs(sizes["nd-large"] / sizes["dense"] - 1) < 0.05
-        assert sizes["nd"] < sizes["dense"]
-
-
-def test_adapters_count_what_they_say(bench, quick):
-    layers, system = importlib.import_module("studies.ndlinear.systems.layers"), bench.SYSTEMS["adapters"]
-    quick.prepare(system, "prose to code", 0)
-    make = system.task("prose to code", 0).make
-    sizes = {kind: layers.count(f()) for kind, f in make.items()}
-    blocks = 2
-    assert sizes["lora-2"] == 2 * sizes["lora-1"] == 4 * blocks * (4 * 64 + 320)
-    assert sizes["ndlora-4"] == 4 * sizes["ndlora-1"] == 4 * blocks * (4 * 128 + 2 * 256)
-    assert sizes["krona"] == blocks * (4 * (16 + 16 * 16) + 2 * (16 + 16 * 64))
-    assert sizes["none"] == 0 < sizes["head"] < sizes["full"]
-
-
 @pytest.mark.parametrize("name, data, model", [("table", "wine", "kron"), ("diffusion", "vessel", "nd"),
-                                               ("language", "code", "low-rank"), ("waves", "JapaneseVowels", "nd")])
+                                               ("waves", "JapaneseVowels", "nd")])
 def test_a_seed_gives_the_same_row_twice(bench, quick, name, data, model):
     def row(seed=3):
         found, _ = quick.run("main", bench.SYSTEMS[name], data, model, seed, 3e-3)
         return {k: v for k, v in found.items() if k != "cpu_seconds"}
     first = row()
-    quick.run("main", bench.SYSTEMS[name], data, "dense", 4, 1e-2)
-    assert row() == first and row(5) != first
+    assert row(5) != first == row()
     assert list(first) == [k for k in bench.HEAD if k != "cpu_seconds"]
 
 
@@ -183,41 +175,6 @@ def test_rows_resume(bench, small, tmp_path, monkeypatch):
     assert asked == [("main", "table", "nd", 1, 1e-2)] and read_rows(out)[-1]["seed"] == "1"
 
 
-def test_equal_time_is_a_study_of_its_own(bench, small, tmp_path, monkeypatch):
-    asked = pretend(bench, monkeypatch)
-    system = replace(bench.SYSTEMS["language"], models=("dense", "nd"), only=(("prose", ("dense",)),))
-    bench.Bench(tmp_path / "rows.csv", tmp_path).all(system, [0])
-    assert [a[2] for a in asked if a[0] == "time"] == ["dense", "nd"]       # on the first data only
-    training = importlib.import_module("studies.ndlinear.systems.training")
-    task = bench.SYSTEMS["language"].task("code", 0)
-    few, many = (training.steps_for(task, task.make["nd"], seconds, tries=3) for seconds in (0.0, 1000.0))
-    assert few == 10 < many
-
-
-def test_data_that_are_not_there_are_named(bench, small, tmp_path, monkeypatch, capsys):
-    (Path(tmp_path) / "data" / "ETTh1.csv").unlink()
-    asked = pretend(bench, monkeypatch)
-    bench.Bench(tmp_path / "rows.csv", tmp_path).all(bench.SYSTEMS["rnn"], [0])
-    said = capsys.readouterr().err
-    assert asked == [] and "rnn ETTh1 is left out: ETTh1.csv is not in the folder of HOT_DATA" in said
-    monkeypatch.setattr(small.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(small.Absent, match="neither aeon nor sktime is installed; pip install"):
-        small.waves("BasicMotions")
-
-
-def test_a_model_that_is_adapted_is_kept(bench, small, tmp_path, monkeypatch):
-    "The second time it is read from its file, with equal weights."
-    asked, store = pretend(bench, monkeypatch), bench.SYSTEMS["adapters"].store
-    for _ in range(2):
-        runs = bench.Bench(tmp_path / "rows.csv", tmp_path / "keep")
-        runs.prepare(bench.SYSTEMS["adapters"], "prose to code", 0)
-        weights = {k: v.clone() for k, v in store.pop(("prose to code", 0)).state_dict().items()}
-    assert [a[0] for a in asked] == ["rate"] * 4 + ["main"] and len(list((tmp_path / "keep").iterdir())) == 1
-    torch.manual_seed(0)
-    fresh = bench.SYSTEMS["language"].task("prose", 0).make["dense"]().state_dict()
-    assert all(torch.equal(weights[k], fresh[k]) for k in fresh)
-
-
 def test_ragged_series_are_read(small):
     found, classes, _ = small.waves("JapaneseVowels")
     x, mask, y = found["TRAIN"]
@@ -232,15 +189,6 @@ def test_masked_hours_do_not_count(bench, small):
     model = task.make["nd"]().eval()
     x, mask, _ = task.parts[2]
     torch.testing.assert_close(model(x + 9.0 * ~mask[..., None], mask), model(x, mask))
-
-
-def test_text_is_split_by_chunks(small):
-    (a, b, c), sha = small.text("prose")
-    whole = small.characters(small.prose_text())
-    assert torch.equal(b[:400], whole[8 * 400:9 * 400]) and torch.equal(c[:400], whole[9 * 400:10 * 400])
-    assert torch.equal(a[8 * 400:9 * 400], whole[10 * 400:11 * 400])
-    assert max(map(torch.max, (a, b, c))) < small.SYMBOLS and len(sha) == 12
-    assert small.characters("a\n~ é").tolist() == [66, 0, 95, 1, 96]
 
 
 def test_an_edition_of_the_book_that_is_not_here_is_told():
