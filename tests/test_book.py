@@ -131,6 +131,7 @@ def test_a_notebook_that_fails_or_looks_into_the_checkout_is_told(wheel, tmp_pat
     import smallbook
     source = smallbook.cell(cell.format(root=str(tmp_path)), 1, smallbook.text_output("x"))
     smallbook.write_project(tmp_path, index=["# T", source])
+    (tmp_path / "settings.ini").write_text(smallbook.SETTINGS.replace("lib_name = smallbook", "lib_name = hot_nbdev"))
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "kin.csv").write_text("x")
     monkeypatch.setattr(outside, "ROOT", tmp_path)

@@ -41,7 +41,8 @@ def site(tmp_path_factory):
     listed = smallbook.QUARTO.replace(last, last + more)
     (root / "_quarto.yml").write_text(listed)
     env = os.environ | {"PYTHONPATH": str(root)}
-    subprocess.run([sys.executable, Path(printed.__file__).with_name("book.py"), "--out", "_site"], cwd=root, env=env, check=True)
+    program = Path(printed.__file__).with_name("book.py")
+    subprocess.run([sys.executable, program, "--out", "_site"], cwd=root, env=env, check=True)
     return root
 
 
@@ -136,22 +137,23 @@ def test_what_is_too_wide_to_be_made_smaller_is_told(site, tmp_path):
 
 
 def test_the_epub_is_what_the_format_asks(site):
-    done = subprocess.run([sys.executable, epub.__file__, "--out", "book.epub"], cwd=site, capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": str(site)})
+    done = subprocess.run([sys.executable, epub.__file__, "--out", "book.epub"], cwd=site, capture_output=True,
+                          text=True, env=os.environ | {"PYTHONPATH": str(site)})
     assert done.returncode == 0, done.stderr
     with zipfile.ZipFile(site / "book.epub") as archive:
         first = archive.infolist()[0]
         assert (first.filename, first.compress_type, archive.read(first)) == ("mimetype", 0, b"application/epub+zip")
-        files = {name: archive.read(name).decode() for name in archive.namelist() if name.endswith((".xhtml", ".opf", ".xml"))}
+        files = {name: archive.read(name).decode() for name in archive.namelist()
+                 if name.endswith((".xhtml", ".opf", ".xml"))}
         pictures = [name for name in archive.namelist() if name.endswith(".png")]
     for text in files.values():
         ElementTree.fromstring(text.encode())
         assert "<script" not in text and "127.0.0.1" not in text
     text = "\n".join(files.values())
     assert len(pictures) == 2 and "secret" not in text and "A tool" not in text
-    for part in ("Theorem 1.1", "<math", '<span class="book-number">(1.1)</span>', "answer", 'alt="A line that rises."', "Figure 1.2",
-                 "https://nobody.example.org/smallbook/tool.html", "Part I · Beginnings", "Omranpour", "Index of definitions",
-                 "#def-second", 'id="thm-main"'):
+    for part in ("Theorem 1.1", "<math", '<span class="book-number">(1.1)</span>', "answer", 'alt="A line that rises."',
+                 "Figure 1.2", "https://nobody.example.org/smallbook/tool.html", "Part I · Beginnings", "Omranpour",
+                 "Index of definitions", "#def-second", 'id="thm-main"'):
         assert part in text, part
 
 
@@ -200,6 +202,7 @@ def test_an_epub_with_a_mistake_is_refused(tmp_path, text, says):
 
 
 def test_outputs_become_what_the_format_knows():
-    made = epub.xhtml('<table border=1><tr><td>1<br>2</table><script>x()</script><svg viewBox="0 0 1 1"><path d="M0"/></svg>')
+    made = epub.xhtml('<table border=1><tr><td>1<br>2</table><script>x()</script>'
+                      '<svg viewBox="0 0 1 1"><path d="M0"/></svg>')
     ElementTree.fromstring(f"<div>{made}</div>")
     assert "script" not in made and "border" not in made and "viewBox" in made

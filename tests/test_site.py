@@ -434,7 +434,7 @@ def test_a_lost_reader_is_shown_the_way(small):
 
 
 def test_the_site_is_light(real):
-    "15 MB with downloads and the index of the search; what the longest page needs before it is shown is counted as sent."
+    "15 MB with downloads and the index of the search; the longest page and its style are counted as sent."
     sizes = {path: path.stat().st_size for path in real.rglob("*") if path.is_file()}
     assert sum(sizes.values()) < 15e6
     assert 'property="og:image"' in (real / "index.html").read_text() and (real / "preview.png").exists()
