@@ -372,6 +372,7 @@ class Book:
         made = {"book": escape(s.title), "titled": escape(page["title"]), "about": escape(about),
                 "subtitle": escape(self.titles.get(name, ("", ""))[1]),
                 "links": " · ".join(links), "sidebar": self.sidebar(page), "favicon": s.favicon, "name": page["name"],
+                "lesson": "yes" if re.match(r"\d+", page["chapter"]) and name not in self.workshop else "",
                 "moving": "yes" if 'class="moving"' in json.dumps(page["cells"]).replace('\\"', '"') else ""}
         made |= {"url": s.url, "image": s.image} if s.url else {}
         for key, other in (("previous", number - 1), ("next", number + 1)):

@@ -32,6 +32,7 @@ def xhtml(markup: str) -> str:
         known = element.name == "svg" or element.find_parent("svg")
         for name in [n for n in element.attrs if not known and re.match(r"on|data-|v?align$|border$|frame$|rules$", n)]:
             del element[name]
+        element.attrs = {name: value or "" for name, value in element.attrs.items()}     # `d` alone is d=""
         if element.name == "figure" and element.get("role") == "img":
             element["role"] = "figure"
     names = {"viewbox": "viewBox", "preserveaspectratio": "preserveAspectRatio", "markerwidth": "markerWidth",
@@ -51,10 +52,13 @@ def make_epub(root: Path, out: Path) -> str:
     for page in pages:
         page |= {"absent": page["file"] in book.workshop, "part": parts[page["file"]] or "Before you begin",
                  "subtitle": book.titles[page["file"]][1]}
-        for output in (out for cell in page["cells"] for out in cell.get("outputs", ()) if out["kind"] == "html"):
-            output["text"] = xhtml(output["text"])
-        for output in (out for cell in page["cells"] for out in cell.get("outputs", ()) if out["kind"] == "image"):
-            output["src"] = str(folder / output["src"])
+        for output in (out for cell in page["cells"] for out in cell.get("outputs", ())):
+            if output["kind"] == "html":
+                output["text"] = xhtml(output["text"])
+            elif output["kind"] == "markdown":
+                output["text"] = output["text"].replace("<br>", "<br/>")
+            elif output["kind"] == "image":
+                output["src"] = str(folder / output["src"])
     meta = {"title": s.title, "author": s.settings["author"], "lang": "en", "description": s.description,
             "rights": f"{s.settings['copyright']}. License: {s.settings['license']}", "date": "2000-01-01",
             "identifier": f"{s.url}/{s.settings['version']}", "css": str(HERE / "epub.css")}
