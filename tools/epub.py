@@ -26,13 +26,12 @@ def xhtml(markup: str) -> str:
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(markup, "html.parser")
-    for element in soup.select(GONE):
+    for element in soup.select(f"{GONE}, path[d='']"):
         element.decompose()
     for element in soup.select("*"):
         known = element.name == "svg" or element.find_parent("svg")
         for name in [n for n in element.attrs if not known and re.match(r"on|data-|v?align$|border$|frame$|rules$", n)]:
             del element[name]
-        element.attrs = {name: value or "" for name, value in element.attrs.items()}     # `d` alone is d=""
         if element.name == "figure" and element.get("role") == "img":
             element["role"] = "figure"
     names = {"viewbox": "viewBox", "preserveaspectratio": "preserveAspectRatio", "markerwidth": "markerWidth",
@@ -53,6 +52,8 @@ def make_epub(root: Path, out: Path) -> str:
         page |= {"absent": page["file"] in book.workshop, "part": parts[page["file"]] or "Before you begin",
                  "subtitle": book.titles[page["file"]][1]}
         for output in (out for cell in page["cells"] for out in cell.get("outputs", ())):
+            if "text" in output:                # links within an output lead to the site
+                output["text"] = re.sub(r'href="(?=[\w-]+\.html)', f'href="{s.url}/', output["text"])
             if output["kind"] == "html":
                 output["text"] = xhtml(output["text"])
             elif output["kind"] == "markdown":
