@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['marginals', 'along', 'product', 'in_turn', 'mean', 'compare', 'PooledMaps', 'grids_fit', 'KroneckerAttention',
-           'masked', 'prefix_sums', 'pool', 'steps_of', 'jointly', 'floor_share', 'floored']
+           'masked', 'slice_sums', 'prefix_sums', 'pool']
 
 # %% ../nbs/08_kronecker_attention.ipynb #6b69ef03
 from collections.abc import Callable, Sequence
 from functools import reduce
-from itertools import product as choices
 from math import prod
 
 import torch
@@ -18,7 +17,8 @@ from torch import Tensor, nn
 
 from .attention import Attention, as_module, formed, full_precision, scaled_linear, softmax_map, wide
 from .door import check_grids
-from .tensor import contraction_sequence, mode_dot
+from .plans import Slices, apart, floor_share, floored, joined, jointly, softmax_without, steps_of
+from .tensor import mode_dot
 
 # %% ../nbs/08_kronecker_attention.ipynb #5533f9e4
 def marginals(
@@ -56,11 +56,8 @@ def product(
 ) -> Tensor:                      # (B, heads, n1, …, nk, f)
     "The Kronecker product of the maps times the values."
     square = all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps)
-    if square and multiply is along and not causal and not torch.is_grad_enabled():
-        shape, v = v.shape, v.movedim(-1, 2).contiguous()               # (B, heads, f, n1, …, nk): one copy serves all modes
-        for S in reversed(maps):                                        # each brings its mode to the front
-            v = S.to(v.dtype) @ v.view(*shape[:2], prod(shape[2:]) // max(S.shape[-1], 1), S.shape[-1]).mT
-        return v.view(shape)
+    if square and multiply is along and len(causal) < 2 and not torch.is_grad_enabled():
+        return _in_one_copy(maps, v, causal)
     v = jointly(maps, v, causal) if len(causal) > 1 else in_turn(maps, causal, v, causal, multiply)
     return in_turn(maps, [m for m in range(len(maps)) if m not in causal], v, causal, multiply)
 
@@ -70,6 +67,18 @@ def in_turn(maps: Sequence, modes: Sequence[int], v: Tensor, causal: Sequence[in
     for m, A in steps_of(maps, modes, prod(v.shape[2:])):
         v = multiply(formed(A), v, m, causal)
     return v
+
+
+def _in_one_copy(maps: Sequence, v: Tensor, causal: Sequence[int]) -> Tensor:
+    "`product` with square maps and at most one causal mode: one copy of the values serves all modes, each brings its own to the front."
+    time = [2 + c for c in causal]
+    v = v.movedim([*time, -1], [*range(2, 3 + len(time))]).contiguous()         # (B, heads, *n_c, f, the other sizes)
+    for c in causal:
+        v = (maps[c].to(v.dtype) @ v.flatten(3)).view(v.shape)
+    lead, shape = v.shape[:2 + len(time)], v.shape
+    for S in reversed([S for m, S in enumerate(maps) if m not in causal]):
+        v = S.to(v.dtype) @ v.view(*lead, prod(shape[len(lead):]) // max(S.shape[-1], 1), S.shape[-1]).mT
+    return v.view(*lead, *shape[len(lead) + 1:], shape[len(lead)]).movedim([*range(2, len(lead))], time)
 
 # %% ../nbs/08_kronecker_attention.ipynb #d4b9dfb4
 def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along) -> Tensor:      # as `product`
@@ -82,45 +91,59 @@ def compare(
     layer: Attention,               # with `weigh`
     m: int,                         # which mode
     q: Tensor, k: Tensor,           # its queries and keys, (B, heads, *n_c of the other causal modes, n, d)
-    asking: Tensor | None = None,   # bool, (B, 1, *n_c, n, 1): which slices ask, as some of their positions take part
-    taking: Tensor | None = None,   # bool, (B, 1, *n_c, n', 1): which slices are asked; None: all
+    empty: Tensor | None = None,    # bool, (B, 1, *n_c, n', 1): slices that hold nothing, and are not asked; None: there is no mask
 ) -> Tensor | tuple:                # (B, heads, *n_c, n, n'), or a pair (L, R) that stands for it
     "The map of a mode; with a mask each row gives its share."
     weigh = layer.weigh[m] if isinstance(layer.weigh, nn.ModuleList) else layer.weigh
-    seen = None if taking is None else taking.mT
+    hidden, share = None if empty is None else empty.mT, floor_share(k.dtype, layer.order)
     if m in layer.causal:
-        earlier = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril(k.shape[-2] - q.shape[-2])
-        seen = earlier if seen is None else seen & earlier
+        later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1 + k.shape[-2] - q.shape[-2])
+        hidden = later if hidden is None else hidden | later
+    if weigh is softmax_map and (empty is None or m not in layer.causal):
+        return softmax_without(q, k, hidden, 0.0 if empty is None else share)
+    seen = None if hidden is None else ~hidden
     seen = weigh.within(seen, q, k) if hasattr(weigh, "within") else seen
     S = weigh(q, k, seen)
-    return S if taking is None else floored(S, seen, floor_share(k.dtype, layer.order), asking)
+    return S if empty is None else floored(S, seen, share)
 
 # %% ../nbs/08_kronecker_attention.ipynb #e400afde
 class PooledMaps(Attention):
     "The maps of all modes, from pooled queries and keys."
-    def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
-        "Projected means of the slices of all modes, joined: (B, Σ n_m, dim). A subclass centres or scales them."
-        return project(torch.cat([t.flatten(1, -2) for t in means], 1))
+    def pool(self, x: Tensor, mask: Tensor | None) -> tuple:
+        return pool(x, mask, self.causal)
 
-    def vectors(self, project: nn.Module, norm: nn.Module, means: Sequence[Tensor], counts: Sequence, start=0) -> list:
+    def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
+        "Projected means of the slices of all modes, `joined`. A subclass centres or scales them."
+        return project(joined(means, self.causal))
+
+    def vectors(self, project: nn.Module, norm: nn.Module, means: Sequence[Tensor], counts: Sequence, start=0) -> Sequence:
         "Queries, or keys, of each mode, (B, heads, *n_c, n_m, d)."
-        t = self.rows(project, means, counts).unflatten(-1, (self.heads, -1))
+        t = self.rows(project, means, counts).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
         t = norm(t.to(next(norm.parameters(), t).dtype))                # a part may have made them wide
-        each = wide(t).transpose(1, 2).contiguous().split([prod(s.shape[1:-1]) for s in means], 2)
-        return [self.turn(t.unflatten(2, s.shape[1:-1]), (m,), start) for m, (t, s) in enumerate(zip(each, means))]
+        each = apart(wide(t).contiguous(), [s.shape[1:-1] for s in means], self.causal)
+        return each if type(self).turn is Attention.turn else [self.turn(t, (m,), start) for m, t in enumerate(each)]
 
     compare = compare
 
-    def mode_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
+    def mode_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Sequence:
         "For each mode its map, or a pair (L, R) that stands for it."
-        own = pool(x, mask, self.causal)
-        other = own if c is x else pool(c, taking, self.causal)
+        own = self.pool(x, mask)
+        other = own if c is x else self.pool(c, taking)
         q, k = self.vectors(self.to_q, self.norm_q, *own), self.vectors(self.to_k, self.norm_k, *other)
-        some = [[None] * self.order if mask is None else [n.unsqueeze(1) > 0 for n in counts] for _, counts in (own, other)]
-        return [self.compare(m, *each) for m, each in enumerate(zip(q, k, *some))]
+        empty = None if mask is None else joined(other[1], self.causal).unsqueeze(1) == 0
+        if self.weigh is softmax_map and not self.causal and all(isinstance(t, Slices) and t.alike for t in (q, k)):
+            q, k, empty = (None if t is None else t.unflatten(2, (self.order, t.shape[2] // self.order)) for t in (q.whole, k.whole, empty))
+            return self.compare(0, q, k, empty).unbind(2)        # modes of one size, as one
+        empties = [None] * self.order if mask is None else apart(empty, [t.shape[1:-1] for t in other[1]], self.causal)
+        return [self.compare(m, *each) for m, each in enumerate(zip(q, k, empties))]
 
-    def find_maps(self, *given) -> list:
-        return [formed(S) for S in self.mode_maps(*given)]
+    def find_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
+        "The maps; rows of slices that hold nothing are zero, and so are columns."
+        maps = [formed(S) for S in self.mode_maps(x, mask, c, taking)]
+        if mask is None:
+            return maps
+        asks, takes = (self.pool(*each)[1] for each in ((x, mask), (c, taking)))
+        return [S * ((a > 0) & (t > 0).mT).unsqueeze(1) for S, a, t in zip(maps, asks, takes)]
 
     def door(self, *given) -> tuple:
         "As of any attention; if just one of x and context has a mask, the other gets one that says yes everywhere."
@@ -186,121 +209,63 @@ def masked(
     whole: Sequence,        # the maps before dropout, whose rows are normalized
 ) -> Tensor:                # like v, on the grid of the queries; zero where they take no part
     "Valid values times the joint map, over the weight that its rows leave on valid positions."
-    w = wide(taking[:, None, ..., None].to(v.dtype))
+    kind, v = v.dtype, wide(v)
+    at = 2 if combine is product and not torch.is_grad_enabled() else v.ndim - 1      # where `product` wants the features
+    w = taking[:, None, ..., None].movedim(-1, at)
+    t = v.movedim(-1, at) * w
+    w = w.expand(*t.shape[:at], 1, *t.shape[at + 1:])
     with full_precision(v):
         if maps is whole:
-            y = combine(maps, torch.cat([v * w, w.expand(*v.shape[:-1], 1)], -1), causal)
+            y = combine(maps, torch.cat([t, w], at).movedim(at, -1), causal)
             y, weight = y[..., :-1], y[..., -1:]
         else:
-            y, weight = combine(maps, v * w, causal), combine(whole, w.expand(*v.shape[:-1], 1), causal)
-    nothing = ~asking[:, None, ..., None] | (weight == 0)          # a kernel may give no weight to anything
-    return (y / weight.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0).to(v.dtype)
+            y, weight = (combine(S, u.to(t.dtype).movedim(at, -1), causal) for S, u in ((maps, t), (whole, w)))
+    least = torch.finfo(y.dtype).tiny ** 0.8        # less than any share leaves: a kernel may give no weight to anything
+    return (y * (asking[:, None, ..., None] / weight.clamp(min=least))).to(kind)
 
 # %% ../nbs/08_kronecker_attention.ipynb #e42b451e
-def prefix_sums(
+def slice_sums(
     x: Tensor,               # (B, n1, …, nk, f)
     causal: Sequence[int],   # modes along which nothing may look ahead, ascending
-) -> list:                   # for each mode m: (B, *n_c of the other causal modes, n_m, f), at least float32
-    "Sums over the slices of each mode: over all of the free modes, over a prefix of the other causal ones."
-    free, found, more = [m + 1 for m in range(x.ndim - 2) if m not in causal], [], torch.promote_types(x.dtype, torch.float32)
-    sums = dict(zip(free, marginals(x, free)))
-    past = sums[free[0]].sum(free[0], keepdim=True, dtype=more) if free else x
-    for m in range(1, x.ndim - 1):
-        t, others = sums.get(m, past), [c + 1 for c in causal if c + 1 != m]
-        for c in others:
-            t = t.cumsum(c, dtype=more)
-        found.append(wide(t.movedim(m, -2).reshape(x.shape[0], *(x.shape[c] for c in others), x.shape[m], x.shape[-1])))
-    return found
+) -> Tensor:                 # (B, *n_c of the causal modes, Σ, f), at least float32, see `joined`
+    "Sums over the slices of all modes: over all of the free modes, over a prefix of the other causal ones."
+    free, more = [m + 1 for m in range(x.ndim - 2) if m not in causal], torch.promote_types(x.dtype, torch.float32)
+    times, found = [x.shape[1 + c] for c in causal], []
+    sums = marginals(x, free)
+    if causal:
+        past = (sums[0].sum(free[0], dtype=more) if free else x).reshape(x.shape[0], *times, 1, x.shape[-1])
+        for c in range(len(causal)):
+            found.append(reduce(lambda t, axis: t.cumsum(axis, dtype=more), [1 + a for a in range(len(causal)) if a != c], past))
+    if free:
+        rows = _cat([t.movedim(m, -2).reshape(x.shape[0], *times, x.shape[m], x.shape[-1]) for m, t in zip(free, sums)])
+        found.append(reduce(lambda t, axis: t.cumsum(axis, dtype=more), range(1, 1 + len(causal)), rows))
+    return wide(_cat(found))
+
+
+def prefix_sums(x: Tensor, causal: Sequence[int]) -> Sequence:
+    "The same for each mode m: (B, *n_c of the other causal modes, n_m, f)."
+    return apart(slice_sums(x, causal), _shapes(x.shape[1:-1], causal), causal)
+
+
+def _cat(parts: list) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
+
+
+def _shapes(sizes: Sequence[int], causal: Sequence[int]) -> list:
+    return [(*(sizes[c] for c in causal if c != m), n) for m, n in enumerate(sizes)]
 
 # %% ../nbs/08_kronecker_attention.ipynb #1dce47af
 def pool(
     x: Tensor,                   # (B, n1, …, nk, dim), zero where the mask says no
     mask: Tensor | None = None,  # bool, (B, n1, …, nk)
     causal: Sequence[int] = (),  # modes along which nothing may look ahead, ascending
-) -> tuple:                      # for each mode: means of its slices, (B, *n_c, n_m, dim); and of how many positions, (…, n_m, 1) or a number
+) -> tuple:                      # for each mode: means of its slices, (B, *n_c, n_m, dim); and of how many positions, (B, *n_c, n_m, 1) or a number
     "One vector for each slice."
     sizes = x.shape[1:-1]
     if mask is None and not causal and 0 not in sizes:
-        means = marginals(x, [*range(1, x.ndim - 1)], torch.mean)
-        return [t.reshape(x.shape[0], n, x.shape[-1]).to(x.dtype) for t, n in zip(means, sizes)], [prod(sizes) // max(n, 1) for n in sizes]
-    ones = x.new_ones(1, *sizes, 1) if mask is None else mask[..., None].to(x.dtype)
-    sums, counts = prefix_sums(x, causal), prefix_sums(wide(ones), causal)
-    return [(s / n.clamp(min=1)).to(x.dtype) for s, n in zip(sums, counts)], counts
-
-# %% ../nbs/08_kronecker_attention.ipynb #7f1e5393
-def steps_of(
-    maps: Sequence,          # of all modes: matrices, or pairs (L, R) that stand for L @ R
-    modes: Sequence[int],    # those to be applied
-    entries: int,            # numbers in the values of a head
-) -> list:                   # (mode, matrix or pair to be formed), first to last
-    "The cheapest way to apply maps: which pairs are formed, and the order of the steps."
-    best = None
-    for parts in choices(*(_ways(m, maps[m]) for m in modes)):
-        plan = _plan([part for each in parts for part in each], entries)
-        best = plan if best is None or plan[0] < best[0] else best      # torch.compile follows this, and not `min` with a key
-    return best[1]
-
-
-def _ways(m: int, S) -> list:       # each a list of parts; a part is a list of steps that is not taken apart
-    if not isinstance(S, tuple):
-        return [[[(m, S)]]]
-    L, R = S
-    narrow = L.shape[-1] < min(L.shape[-2], R.shape[-1])
-    return [[[(m, R)], [(m, L)]] if narrow else [[(m, R), (m, L)]], [[(m, S)]]]
-
-
-def _plan(parts: Sequence, entries: int) -> tuple:
-    "Multiply-adds and steps, in the cheapest sequence of these parts."
-    shape = lambda A: (A[0].shape[-2], A[1].shape[-1]) if isinstance(A, tuple) else A.shape[-2:]
-    cost, steps = 0, []
-    for i in contraction_sequence([shape(part[0][1])[1] for part in parts], [shape(part[-1][1])[0] for part in parts]):
-        for m, A in parts[i]:
-            rows, columns = shape(A)
-            cost += entries * rows + (rows * columns * A[0].shape[-1] if isinstance(A, tuple) else 0)
-            entries = entries // max(columns, 1) * rows
-            steps.append((m, A))
-    return cost, steps
-
-# %% ../nbs/08_kronecker_attention.ipynb #00ef7679
-def jointly(
-    maps: Sequence,          # of all modes, as in `product`
-    v: Tensor,               # (B, heads, n1, …, nk, f)
-    causal: Sequence[int],   # causal modes, ascending
-) -> Tensor:                 # like v
-    "Multiply several causal modes by their joint map, since each map knows the query's place in the others."
-    c, axes, joint = len(causal), [2 + m for m in causal], 1
-    front = list(range(2, 2 + c))
-    for i, m in enumerate(causal):
-        S = formed(maps[m]).movedim(-2, 2 + i)                          # (B, heads, *i_c, j_m)
-        joint = joint * S.reshape(*S.shape[:-1], *(S.shape[-1] if j == i else 1 for j in range(c)))
-    t = v.movedim(axes, front)
-    y = joint.flatten(-c).flatten(2, 1 + c).to(v.dtype) @ t.flatten(2, 1 + c).flatten(3)
-    return y.reshape(t.shape).movedim(front, axes)
-
-# %% ../nbs/08_kronecker_attention.ipynb #786d5089
-def floor_share(
-    dtype: torch.dtype,  # of the values
-    order: int,          # number k of modes
-) -> float:              # ε
-    "Share of each row of a map that is spread evenly where there is a mask; with one mode no weight is lost, and none taken."
-    info = torch.finfo(torch.promote_types(dtype, torch.float32))
-    return 0.0 if order == 1 else max(info.eps, info.tiny ** (2 / (3 * order)))
-
-
-def floored(
-    S,               # map of a mode, (B, heads, *n_c, n, n'), or a pair
-    seen: Tensor,    # bool, broadcasts to it: which slice sees which
-    share: float,    # ε
-    asking: Tensor | None = None,   # bool, (B, 1, *n_c, n, 1): slices whose rows are not zero; None: all
-):                   # like S; a pair gets one more column and row
-    "A share of the weight of each row, spread evenly over what it sees; zero rows stay zero."
-    first, *rest = S if isinstance(S, tuple) else (S,)
-    first = first if asking is None else first.masked_fill(~asking, 0.0)
-    if not share:
-        return (first, *rest) if rest else first
-    even = seen.to(first.dtype) / seen.sum(-1, keepdim=True).clamp(min=1)
-    given = share * first.sum(-1, keepdim=True)
-    if not rest:
-        return (1 - share) * first + given * even
-    R, = rest
-    return torch.cat([(1 - share) * first, given], -1), torch.cat([R, even.expand(*R.shape[:-2], 1, R.shape[-1])], -2)
+        means = [t.reshape(x.shape[0], n, x.shape[-1]).to(x.dtype) for t, n in zip(marginals(x, [*range(1, x.ndim - 1)], torch.mean), sizes)]
+        return apart(joined(means, ()), _shapes(sizes, ()), ()), [prod(sizes) // n for n in sizes]
+    ones = x.new_ones(1).expand(*x.shape[:-1], 1) if mask is None else mask[..., None]
+    means, counts = slice_sums(torch.cat([x, ones], -1), causal).split([x.shape[-1], 1], -1)
+    means = (means / (counts if mask is None and 0 not in sizes else counts.clamp(min=1))).to(x.dtype)
+    return tuple(apart(t, _shapes(sizes, causal), causal) for t in (means, counts))
