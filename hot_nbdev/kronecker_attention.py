@@ -55,11 +55,20 @@ def product(
     multiply: Callable = along,   # (A, v, mode, causal) -> v: the mode product; that of several devices is another
 ) -> Tensor:                      # (B, heads, n1, …, nk, f)
     "The Kronecker product of the maps times the values."
+    free = [m for m in range(len(maps)) if m not in causal]
     square = all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps)
     if square and multiply is along and len(causal) < 2 and not torch.is_grad_enabled():
-        return _in_one_copy(maps, v, causal)
+        time = [2 + c for c in causal]
+        v = v.movedim([*time, -1], [*range(2, 3 + len(time))]).contiguous()     # (B, heads, *n_c, f, …): one copy serves all modes
+        for c in causal:
+            v = (maps[c].to(v.dtype) @ v.flatten(3)).view(v.shape)
+        lead, (f, *sizes) = v.shape[:2 + len(time)], v.shape[2 + len(time):]
+        for m in reversed(free):                                        # each brings its mode to the front
+            n = maps[m].shape[-1]
+            v = maps[m].to(v.dtype) @ v.view(*lead, f * prod(sizes) // max(n, 1), n).mT
+        return v.view(*lead, *sizes, f).movedim([*range(2, len(lead))], time)
     v = jointly(maps, v, causal) if len(causal) > 1 else in_turn(maps, causal, v, causal, multiply)
-    return in_turn(maps, [m for m in range(len(maps)) if m not in causal], v, causal, multiply)
+    return in_turn(maps, free, v, causal, multiply)
 
 
 def in_turn(maps: Sequence, modes: Sequence[int], v: Tensor, causal: Sequence[int], multiply: Callable) -> Tensor:
@@ -67,18 +76,6 @@ def in_turn(maps: Sequence, modes: Sequence[int], v: Tensor, causal: Sequence[in
     for m, A in steps_of(maps, modes, prod(v.shape[2:])):
         v = multiply(formed(A), v, m, causal)
     return v
-
-
-def _in_one_copy(maps: Sequence, v: Tensor, causal: Sequence[int]) -> Tensor:
-    "`product` with square maps and at most one causal mode: one copy of the values serves all modes, each brings its own to the front."
-    time = [2 + c for c in causal]
-    v = v.movedim([*time, -1], [*range(2, 3 + len(time))]).contiguous()         # (B, heads, *n_c, f, the other sizes)
-    for c in causal:
-        v = (maps[c].to(v.dtype) @ v.flatten(3)).view(v.shape)
-    lead, shape = v.shape[:2 + len(time)], v.shape
-    for S in reversed([S for m, S in enumerate(maps) if m not in causal]):
-        v = S.to(v.dtype) @ v.view(*lead, prod(shape[len(lead):]) // max(S.shape[-1], 1), S.shape[-1]).mT
-    return v.view(*lead, *shape[len(lead) + 1:], shape[len(lead)]).movedim([*range(2, len(lead))], time)
 
 # %% ../nbs/08_kronecker_attention.ipynb #d4b9dfb4
 def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along) -> Tensor:      # as `product`
@@ -209,17 +206,17 @@ def masked(
     whole: Sequence,        # the maps before dropout, whose rows are normalized
 ) -> Tensor:                # like v, on the grid of the queries; zero where they take no part
     "Valid values times the joint map, over the weight that its rows leave on valid positions."
-    kind, v = v.dtype, wide(v)
-    at = 2 if combine is product and not torch.is_grad_enabled() else v.ndim - 1      # where `product` wants the features
+    kind, at = v.dtype, 2 if combine is product and not torch.is_grad_enabled() else v.ndim - 1     # where `product` wants the features
     w = taking[:, None, ..., None].movedim(-1, at)
-    t = v.movedim(-1, at) * w
-    w = w.expand(*t.shape[:at], 1, *t.shape[at + 1:])
+    v = wide(v).movedim(-1, at) * w
+    w = w.expand(*v.shape[:at], 1, *v.shape[at + 1:])
     with full_precision(v):
         if maps is whole:
-            y = combine(maps, torch.cat([t, w], at).movedim(at, -1), causal)
+            v = torch.cat([v, w], at).movedim(at, -1)
+            y = combine(maps, v, causal)
             y, weight = y[..., :-1], y[..., -1:]
         else:
-            y, weight = (combine(S, u.to(t.dtype).movedim(at, -1), causal) for S, u in ((maps, t), (whole, w)))
+            y, weight = (combine(S, u.to(v.dtype).movedim(at, -1), causal) for S, u in ((maps, v), (whole, w)))
     least = torch.finfo(y.dtype).tiny ** 0.8        # less than any share leaves: a kernel may give no weight to anything
     return (y * (asking[:, None, ..., None] / weight.clamp(min=least))).to(kind)
 
