@@ -15,16 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hot_nbdev.model_config import (
-    ClassifierConfig,
-    ForecasterConfig,
-    HOTConfig,
-    ModelConfig,
-    SegmenterConfig,
-    joint_maps,
-    model_kind,
-    position_modes,
-)
+from .config import read_settings
+from .model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
 from .names import FEED_FORWARDS, found, make_attention, make_kernel
 from .patches import PatchEmbed, check_input, cut_to, patch_mask, unpatchify
 from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
@@ -47,7 +39,7 @@ def _difference(own: dict, found: dict) -> str | None:
 def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
     "The model without memory, or an error in the name of the file of its settings."
     try:
-        return (_class_of(config) if cls is Model else cls)(config, device="meta")
+        return (make_model if cls is Model else cls)(config, device="meta")
     except (ValueError, TypeError, RuntimeError, OverflowError) as e:
         raise ValueError(f"{path}: no model can be made of it: {' '.join(str(e).split())}") from e
 
@@ -79,7 +71,10 @@ def _read(cls: type, folder: Path) -> tuple:
     for file in (settings, path):
         if not file.is_file():
             raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and model.safetensors")
-    plan = _plan(cls, ModelConfig.load(settings, complete=True), settings)
+    config = ModelConfig.load(settings)
+    if missing := config.to_dict().keys() - read_settings(settings):
+        raise ValueError(f"{settings}: {min(missing)!r} is missing; the file of a saved model has all settings")
+    plan = _plan(cls, config, settings)
     try:
         weights = load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError) as e:
@@ -132,7 +127,7 @@ def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
     if kernel := c.kernel or ("prf" if name == "full-linear" else None):
         options["kernel"] = make_kernel(kernel, width, c.kernel_features, seed=seed, **new)
     if c.positions == "rotary":
-        jointly, modes = joint_maps(c, name), position_modes(c)
+        jointly, modes = c.joint(name), c.placed
         options["rotary"] = AxialRotary(width, c.order, modes, **new) if jointly else Rotary(width, modes, **new)
     return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
 
@@ -216,14 +211,13 @@ def pick_horizons(
     exact: bool = False,         # these only, or also shorter ones?
 ) -> tuple:                      # of whole numbers
     "The horizons that are asked for."
-    if horizon is None:
-        return (max(horizons),)
     if horizon == "all":
         return tuple(horizons)
-    if type(horizon) is not int or not 1 <= horizon <= max(horizons) or (exact and horizon not in horizons):
-        raise ValueError(f"{name}: horizon is {horizon!r}, but the heads are for {tuple(horizons)}; give one of these"
+    asked = max(horizons) if horizon is None else horizon
+    if type(asked) is not int or not 1 <= asked <= max(horizons) or (exact and asked not in horizons):
+        raise ValueError(f"{name}: horizon is {asked!r}, but the heads are for {tuple(horizons)}; give one of these"
                          f"{'' if exact else ', or a shorter one'}, or 'all'")
-    return (horizon,)
+    return (asked,)
 
 # %% ../nbs/11e_models.ipynb #mdlfc5
 def series_input(
@@ -303,30 +297,20 @@ class HOTSegmenter(Model):
         return cut_to(unpatchify(y, c.patch), sizes)
 
 # %% ../nbs/11e_models.ipynb #mdlreg1
-MODELS = {      # kind, as in config.json -> class of models; add your own, and its settings to CONFIGS
-    "encoder": HOTEncoder, "classifier": HOTClassifier, "forecaster": HOTForecaster, "segmenter": HOTSegmenter,
-    "linear": "hot_nbdev.rivals.linear:LinearForecaster",
-    "resnet": "hot_nbdev.rivals.convolution:ResNetClassifier",
-    **{kind.lower(): f"hot_nbdev.rivals.fields:{kind}Net" for kind in ("Dilated", "Fourier", "UNet")},
-}
-
-# %% ../nbs/11e_models.ipynb #mdlreg1t
-def _class_of(config: ModelConfig) -> type:
-    "The class of models that has these settings; a subclass that inherits them takes nothing over."
-    kind = model_kind(type(config))
-    made = found(MODELS, kind) if kind in MODELS else None
-    if made is None or made.config_class is not type(config):
-        raise ValueError(f"make_model: no model has settings of the class {type(config).__name__}; give those of one of {sorted(MODELS)}, "
-                         f"or add one: MODELS[{kind!r}] = a class whose config_class it is")
-    return made
+MODELS |= {"encoder": HOTEncoder, "classifier": HOTClassifier, "forecaster": HOTForecaster, "segmenter": HOTSegmenter}
 
 # %% ../nbs/11e_models.ipynb #8d91fe4c
 def make_model(
     config: ModelConfig,
     device=None, dtype=None,
-) -> Model:         # new, of the class that has such settings
+) -> Model:         # new, of the class that has such settings; a subclass that inherits them takes nothing over
     "A model of any kind from its settings."
-    return _class_of(config)(config, device=device, dtype=dtype)
+    kind = config.model_kind() if isinstance(config, ModelConfig) else None
+    made = found(MODELS, kind) if kind in MODELS else None
+    if made is None or made.config_class is not type(config):
+        raise ValueError(f"make_model: no model has settings of the class {type(config).__name__}; give those of one of {sorted(MODELS)}, "
+                         f"or add one: MODELS[{kind!r}] = a class whose config_class it is")
+    return made(config, device=device, dtype=dtype)
 
 # %% ../nbs/11e_models.ipynb #8d91fe4t
 def load_model(

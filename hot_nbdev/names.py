@@ -34,14 +34,15 @@ def found(
     name: str,
 ) -> Callable:
     "What a name stands for."
-    entry = table[name]
-    if isinstance(entry, str):
-        module, attribute = entry.split(":")
-        entry = getattr(import_module(module), attribute)
-    return entry
+    if not isinstance(entry := table[name], str):
+        return entry
+    module, attribute = entry.split(":")
+    return getattr(import_module(module), attribute)
 
 # %% ../nbs/11c_names.ipynb #b2cdaee9
-KERNELS = ("prf", "smreg", "elu", "relu")      # names of feature functions
+KERNELS = {     # name -> feature function, or what makes one with random directions
+    "prf": PositiveRandomFeatures, "smreg": partial(PositiveRandomFeatures, regularized=True), "elu": elu_features, "relu": relu_features,
+}
 
 
 def make_kernel(
@@ -51,9 +52,8 @@ def make_kernel(
     seed: int = 0, **new,         # of their directions; device, dtype
 ) -> Callable | None:             # a feature function
     "Feature function by name."
-    if choose("make_kernel", "kernel", name, (None, *KERNELS)) in ("prf", "smreg"):
-        return PositiveRandomFeatures(head_dim, features or 2 * head_dim, regularized=name == "smreg", seed=seed, **new)
-    return {None: None, "elu": elu_features, "relu": relu_features}[name]
+    kernel = choose("make_kernel", "kernel", name, {None: None, **KERNELS})
+    return kernel(head_dim, features or 2 * head_dim, seed=seed, **new) if name in ("prf", "smreg") else kernel
 
 # %% ../nbs/11c_names.ipynb #namchk01
 @dataclass(frozen=True)
@@ -73,11 +73,9 @@ class OfMode(Config):
 
 # %% ../nbs/11c_names.ipynb #namchk04
 def check_by_mode(
-    name: str,                  # of the layer, for messages
-    by_mode: Mapping | None,    # {mode: its options}; modes may be negative, or text, as JSON has them
-    groups: Sequence,           # tuples of modes; a mode alone in one has a map of its own
-    order: int,                 # number k of modes
-) -> dict:                      # {mode counted from 0: an OfMode}
+    name: str, by_mode: Mapping | None,     # of the layer, for messages; {mode: its options}, a mode negative or as text, as JSON has it
+    groups: Sequence, order: int,           # tuples of modes, a mode alone in one has a map of its own; number k of modes
+) -> dict:                                  # {mode counted from 0: an OfMode}
     "What single modes have of their own, or an error that says what does not fit."
     by_mode, own, alone = by_mode or {}, {}, tuple(g[0] for g in groups if len(g) == 1)
     if not isinstance(by_mode, Mapping) or not all(isinstance(options, Mapping) for options in by_mode.values()):
@@ -85,8 +83,8 @@ def check_by_mode(
     for key, options in by_mode.items():
         m = int(key) if str(key).lstrip("-").isdecimal() else order
         if not -order <= m < order or m % order not in alone or m % order in own:
-            raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {alone} have a map of their own; a mode is "
-                             f"named once, and has a map if it is alone in a group; modes count from 0 to {order - 1}, or from -{order} to -1")
+            raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {alone} have a map of their own, and each is "
+                             f"named once; they are counted from 0 to {order - 1}, or from -{order} to -1")
         try:
             own[m % order] = OfMode.from_dict(options)
         except ValueError as e:
@@ -95,8 +93,7 @@ def check_by_mode(
 
 # %% ../nbs/11c_names.ipynb #0fd65ace
 def near_map(
-    weigh: Callable,                # the map to change
-    own: OfMode,                    # what the mode has of its own
+    weigh: Callable, own: OfMode,       # the map to change; what the mode has of its own
     heads: int, causal: bool, **new,    # of the layer, of the mode; device, dtype
 ) -> Callable:
     "A map with the window, the bias and the dropout of a mode."
@@ -108,10 +105,8 @@ def near_map(
 
 # %% ../nbs/11c_names.ipynb #e30e6f43
 def weighing(
-    name: str,                  # of the layer, for messages
-    groups: Sequence,           # tuples of modes, a map for each
-    kernel: Callable | None,    # feature function; None: softmax
-    by_mode: Mapping | None,    # {mode: dict(window, dilation, bias, reach, dropout)}
+    name: str, groups: Sequence,                        # of the layer, for messages; tuples of modes, a map for each
+    kernel: Callable | None, by_mode: Mapping | None,   # feature function, None: softmax; {mode: options as in OfMode}
     order: int, heads: int, causal: Sequence[int], **new,
 ) -> Callable | list:
     "The `weigh` of a layer: one for all maps, or one for each."
@@ -123,8 +118,7 @@ def weighing(
 
 # %% ../nbs/11c_names.ipynb #d0007b3a
 def composed(
-    parts: Sequence[type],      # classes, the last of them a layer
-    dim: int, heads: int, order: int,
+    parts: Sequence[type], dim: int, heads: int, order: int,    # classes, the last of them a layer; its sizes
     alone: Sequence = (), *,    # tuples of modes, a map for each; (): one map of all modes
     qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
     kernel: Callable | None = None, rotary: Callable | None = None, by_mode: Mapping | None = None, causal: Sequence[int] = (),
@@ -135,8 +129,8 @@ def composed(
         parts, more = (Turned, *parts), {"rotary": rotary, **more}
     layer, new = combined(*parts) if len(parts) > 1 else parts[0], dict(device=device, dtype=dtype)
     weigh = weighing(parts[-1].__name__, alone, kernel, by_mode, order, heads, causal, **new)
-    return layer(dim, heads, order, causal=causal, weigh=weigh, norm=nn.LayerNorm if qk_norm else nn.Identity, dropout=dropout, bias=bias,
-                 **more, **new)
+    norm = nn.LayerNorm if qk_norm else nn.Identity
+    return layer(dim, heads, order, causal=causal, weigh=weigh, norm=norm, dropout=dropout, bias=bias, **more, **new)
 
 # %% ../nbs/11c_names.ipynb #namlike1
 def like(
@@ -144,9 +138,9 @@ def like(
 ) -> Callable:          # a decorator
     "The signature of a function names what it passes on."
     def named(f):
-        own = [p for p in signature(f).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        more = [p for p in signature(other).parameters.values() if p.kind is Parameter.KEYWORD_ONLY and p.name not in {o.name for o in own}]
-        f.__signature__ = signature(f).replace(parameters=[*own, *more])
+        own = {name: p for name, p in signature(f).parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
+        passed = {name: p for name, p in signature(other).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
+        f.__signature__ = signature(f).replace(parameters=list({**own, **passed, **own}.values()))
         return f
     return named
 
@@ -156,7 +150,7 @@ _COMBINE, _POWER = {"product": product, "sum": mean}, {"mean": 0.0, "rsqrt": 0.5
 
 @like(composed)
 def kronecker(
-    dim: int, heads: int = 8, order: int | None = None, *,
+    dim: int, heads: int, order: int, *,
     combine: str = "product",        # 'product' or 'sum' of the maps of the modes
     pool: str = "mean",              # 'mean', 'sum', or 'rsqrt' (the sum over √count); a norm takes the place of the factor
     project: str = "before",         # is the bias of queries and keys added 'before' or 'after' pooling?
@@ -169,97 +163,85 @@ def kronecker(
     **options,                       # of all attentions
 ) -> KroneckerAttention:
     "Kronecker attention from settings."
-    power, act = _factor(pool, project, qk_norm, options.get("bias", True)), _named("qk_act", qk_act, {None: None, **ACTIVATIONS})
-    power = power if act or not qk_norm else 0.0        # a norm takes the place of the factor
-    wanted = {Tempered: temperature, Activated: act, Pooled: power, Centred: qk_center, LateBias: project == "after",
-              OwnMatrices: not shared, KroneckerAttention: True}
-    more = {name: value for name, value in dict(power=power, act=act).items() if value}
-    return composed([part for part, is_wanted in wanted.items() if is_wanted], dim, heads, order, [(m,) for m in range(order)],
-                    combine=_named("combine", combine, _COMBINE), gain=qk_gain or (4.0 if qk_norm else 1.0), qk_norm=qk_norm,
-                    **more, **options)
-
-# %% ../nbs/11c_names.ipynb #nampower
-def _named(option: str, name, table: Mapping):
-    "What a setting of Kronecker attention stands for."
-    return table[choose("KroneckerAttention", option, name, table)]
-
-# %% ../nbs/11c_names.ipynb #nampowet
-def _factor(pool: str, project: str, qk_norm: bool, bias: bool) -> float:
-    "The power of the number of tokens that pooled means are multiplied by, if these settings fit together."
-    power, after = _named("pool", pool, _POWER), _named("project", project, {"before": False, "after": True})
-    if after and (qk_norm or not power or not bias):
+    named = partial(choose, "KroneckerAttention")
+    power, late = named("pool", pool, _POWER), named("project", project, {"before": False, "after": True})
+    if late and (qk_norm or not power or not options.get("bias", True)):
         raise ValueError("KroneckerAttention: project='after' differs from 'before' by what is left of a bias, with pool='sum' or 'rsqrt', "
                          "qk_norm=False and bias=True; leave project out")
-    return power
+    act = named("qk_act", qk_act, {None: None, **ACTIVATIONS})
+    more = {key: value for key, value in dict(act=act, power=power if act or not qk_norm else 0.0).items() if value}
+    wanted = {Tempered: temperature, Activated: act, Pooled: "power" in more, Centred: qk_center, LateBias: late, OwnMatrices: not shared,
+              KroneckerAttention: True}
+    return composed([part for part, is_wanted in wanted.items() if is_wanted], dim, heads, order, [(m,) for m in range(order)],
+                    combine=named("combine", combine, _COMBINE), gain=qk_gain or (4.0 if qk_norm else 1.0), qk_norm=qk_norm, **more, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ff
 @like(composed)
-def full(dim: int, heads: int = 8, order: int | None = None, **options) -> FullAttention:
+def full(dim: int, heads: int, order: int, **options) -> FullAttention:
     "Full attention from settings."
     return composed([FullAttention], dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ft
 @like(full)
-def full_linear(dim, heads=8, order=None, *, kernel=None, **options) -> FullAttention:
+def full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:
     "Full attention with a kernel, by default positive random features."
-    kernel = kernel or make_kernel("prf", dim // heads, device=options.get("device"), dtype=options.get("dtype"))
-    return full(dim, heads, order, kernel=kernel, **options)
+    new = {key: options.get(key) for key in ("device", "dtype")}
+    return full(dim, heads, order, kernel=kernel or make_kernel("prf", dim // heads, **new), **options)
 
 # %% ../nbs/11c_names.ipynb #e47837fu
 @like(composed)
-def multiscale(dim: int, heads: int = 8, order: int | None = None, *, stride=2, query_stride=1, **options) -> MultiscaleAttention:
+def multiscale(dim: int, heads: int, order: int, *, stride=2, query_stride=1, **options) -> MultiscaleAttention:
     "Multiscale attention from settings."
     return composed([MultiscaleAttention], dim, heads, order, stride=stride, query_stride=query_stride, **options)
 
 # %% ../nbs/11c_names.ipynb #ce6f8d93
 @like(composed)
-def axial(dim: int, heads: int = 8, order: int | None = None, groups: Sequence | None = None, **options) -> AxialAttention:
+def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **options) -> AxialAttention:
     "Axial attention from settings."
     groups = check_groups("AxialAttention", groups, order)
     return composed([AxialAttention], dim, heads, order, groups, groups=groups, **options)
 
 # %% ../nbs/11c_names.ipynb #99ec20e6
 @like(axial)
-def divided(dim: int, heads: int = 8, order: int | None = None, groups: Sequence | None = None, *, by_mode=None, **options):
+def divided(dim: int, heads: int, order: int, groups: Sequence | None = None, *, by_mode=None, **options) -> DividedAttention:
     "Divided attention, each of whose stages is axial attention from settings."
     groups = check_groups("DividedAttention", (0, tuple(range(1, order)))[:order] if groups is None else groups, order)
     own = check_by_mode("DividedAttention", by_mode, groups, order)
 
     def stage(dim, heads, order, groups, **more):
-        m, *others = groups[0]
-        return axial(dim, heads, order, groups, by_mode={m: own[m].to_dict()} if m in own and not others else None, **more)
+        return axial(dim, heads, order, groups, by_mode={m: own[m].to_dict() for m in own if groups[0] == (m,)}, **more)
     return DividedAttention(dim, heads, order, groups, stage, **options)
 
 # %% ../nbs/11c_names.ipynb #68bb5c94
 @like(kronecker)
-def hot1(dim, heads=8, order=None, *, pool="sum", qk_norm=False, **options) -> KroneckerAttention:
+def hot1(dim, heads, order, *, pool="sum", qk_norm=False, **options) -> KroneckerAttention:
     "The first paper's attention from settings."
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, **options)
 
 # %% ../nbs/11c_names.ipynb #68bb5c9t
 @like(kronecker)
-def hot2(dim, heads=8, order=None, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, bias=True, shared=False, **options):
+def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, bias=True, shared=False, **options):
     "The second paper's attention from settings: as in its code, or with qk_norm=False as in its text."
     project = project or ("after" if not qk_norm and pool != "mean" and bias else "before")
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, bias=bias, shared=shared, **options)
 
 # %% ../nbs/11c_names.ipynb #namtied1
 @like(composed)
-def tied(dim: int, heads: int = 8, order: int | None = None, *, kind=TiedAttention, combine="product", power=0.5, **options):
+def tied(dim: int, heads: int, order: int, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
     "Kronecker attention that compares before it pools, from settings."
-    return composed([kind], dim, heads, order, [(m,) for m in range(order)], combine=_named("combine", combine, _COMBINE),
-                    power=power, **{"qk_norm": True, **options})
+    return composed([kind], dim, heads, order, [(m,) for m in range(order)], combine=choose("TiedAttention", "combine", combine, _COMBINE),
+                    power=power, qk_norm=qk_norm, **options)
 
 # %% ../nbs/11c_names.ipynb #4001148b
 @like(axial)
-def spatial(dim, heads=8, order=None, **options) -> AxialAttention:
+def spatial(dim, heads, order, **options) -> AxialAttention:
     "Axial attention along all modes but the first, together."
     if order < 2:
         raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; choose 'temporal' or 'full'")
     return axial(dim, heads, order, [tuple(range(1, order))], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148t
-def none(dim, heads=8, order=None, *, rotary=None, dropout=0.0, causal=(), bias=True, device=None, dtype=None) -> NoAttention:
+def none(dim, heads, order, *, rotary=None, dropout=0.0, causal=(), bias=True, device=None, dtype=None) -> NoAttention:
     "No attention from settings; of positions and dropout it has no use."
     return NoAttention(dim, heads, order, causal=causal, bias=bias, device=device, dtype=dtype)
 
@@ -298,17 +280,17 @@ def make_attention(
     **options,       # settings of the layer
 ) -> nn.Module:      # layer(x, mask=None)
     "Attention by name."
+    choose("make_attention", "name", name, ATTENTIONS)
     for switch in {"shared", "qk_norm", "qk_center", "temperature", "bias"} & options.keys():
         if not isinstance(options[switch], bool):
             raise ValueError(f"make_attention: {switch} is {options[switch]!r}, but must be True or False")
-    return found(ATTENTIONS, choose("make_attention", "name", name, ATTENTIONS))(dim, heads, order, **options)
+    return found(ATTENTIONS, name)(dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #8983f3c1
 def attends_jointly(
-    name: str,              # one of ATTENTIONS
-    order: int,             # number k of modes
-    groups=None,            # groups of modes, of attentions that take them
-) -> bool:                  # then rotary positions of several modes share the features
+    name: str, order: int,      # one of ATTENTIONS, number k of modes
+    groups=None,                # groups of modes, of attentions that take them
+) -> bool:                      # then rotary positions of several modes share the features
     "Does one map of this attention hold several modes?"
     if isinstance(groups, list | tuple):
         return any(isinstance(group, list | tuple) and len(group) > 1 for group in groups)

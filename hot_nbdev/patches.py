@@ -7,7 +7,7 @@ __all__ = ['ACTIVATIONS', 'PADDINGS', 'STEMS', 'patchify', 'unpatchify', 'pad_to
            'stem_padding', 'strides', 'choose', 'ConvStem', 'LocalStem', 'check_input', 'PatchEmbed']
 
 # %% ../nbs/11a_patches.ipynb #ptcimp
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from math import prod
 
@@ -65,9 +65,7 @@ def cut_to(
     sizes: Sequence[int],   # (n1, …, nk)
 ) -> Tensor:                # (…, n1, …, nk, f)
     "What filled up the modes before the last axis, cut off again."
-    for m, n in enumerate(sizes):
-        y = y.narrow(m - len(sizes) - 1, 0, n)
-    return y
+    return y[(..., *map(slice, sizes), slice(None))]
 
 # %% ../nbs/11a_patches.ipynb #8240206e
 def patch_mask(
@@ -117,11 +115,11 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlineari
 PADDINGS = {"zeros": "constant", "circular": "circular"}    # name -> what torch calls it
 
 
-def choose(owner: str, name: str, value, values):
-    "`value`, if it is one of `values`; else an error of `owner` that lists what its argument may be."
-    if value not in values:
-        raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(values)}")
-    return value
+def choose(owner: str, name: str, value, table: Mapping):
+    "What a value stands for in a table; else an error of `owner` that lists what its argument may be."
+    if value not in table:
+        raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(table)}")
+    return table[value]
 
 
 def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
@@ -134,12 +132,11 @@ def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
 #| code-fold: true
 #| code-summary: "Source of the check of a stem of convolutions"
 def _check_stem(stem: nn.Module, causal: Sequence[int]) -> None:
-    "Raise unless PyTorch has a convolution along these modes, with a known padding that shows no causal mode its end."
-    name = type(stem).__name__
+    "Raise unless PyTorch has a convolution along these modes, and no padding shows a causal mode its end."
     if not 1 <= len(stem.modes) <= 3:
-        raise ValueError(f"{name}: it needs between one and three modes along which it cuts, but patch is {stem.patch}; choose stem='linear'")
-    if choose(name, "padding", stem.padding, PADDINGS) == "circular" and len(causal):
-        raise ValueError(f"{name}: padding is 'circular', which lets the first steps see the last ones, but causal is "
+        raise ValueError(f"{type(stem).__name__}: it needs between one and three modes along which it cuts, but patch is {stem.patch}; choose stem='linear'")
+    if stem.padding == "circular" and len(causal):
+        raise ValueError(f"{type(stem).__name__}: padding is 'circular', which lets the first steps see the last ones, but causal is "
                          f"{tuple(causal)}; choose 'zeros', or leave causal out")
 
 # %% ../nbs/11a_patches.ipynb #ptcconv3
@@ -155,7 +152,7 @@ class _Convolutions(nn.Module):
                 x = x.masked_fill(~mask.unsqueeze(1), 0.0)
                 mask = patch_mask(mask, stride)
             ends = [n for both in reversed(pads) for n in both]     # F.pad begins with the last mode
-            x = layer(F.pad(x, ends, mode=PADDINGS[self.padding]))
+            x = layer(F.pad(x, ends, mode=self.padding))
         return x
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -182,7 +179,8 @@ class ConvStem(_Convolutions):
         **new,                        # device, dtype
     ):
         super().__init__()
-        self.patch, self.act, self.padding, past = tuple(patch), act or F.gelu, padding, {c % len(patch) for c in causal}
+        self.patch, self.act, past = tuple(patch), act or F.gelu, {c % len(patch) for c in causal}
+        self.padding = choose(type(self).__name__, "padding", padding, PADDINGS)
         self.modes, self.strides, widths = self.plan(width)
         _check_stem(self, causal)
         self.pads = [stem_padding(w, s, [m in past for m in self.modes]) for w, s in zip(widths, self.strides)]
@@ -246,8 +244,8 @@ class PatchEmbed(nn.Module):
         self.in_channels, self.dim, self.patch, self.stem = in_channels, dim, tuple(patch), stem
         if not patch or min(patch) < 1:
             raise ValueError(f"PatchEmbed: patch is {self.patch}; give one positive size for each mode")
-        self.act = None if act is None else ACTIVATIONS[choose("PatchEmbed", "act", act, ACTIVATIONS)]
-        make, new = STEMS[choose("PatchEmbed", "stem", stem, STEMS)], dict(device=device, dtype=dtype)
+        self.act = choose("PatchEmbed", "act", act, {None: None, **ACTIVATIONS})
+        make, new = choose("PatchEmbed", "stem", stem, STEMS), dict(device=device, dtype=dtype)
         self.proj = make(in_channels, dim, self.patch, width=width, act=self.act, causal=causal, padding=padding, **new)
         self.norm = nn.LayerNorm(dim, **new) if norm else nn.Identity()
 
