@@ -24,25 +24,24 @@ import numpy as np
 from .storage import atomic_write
 
 # %% ../nbs/41_config.ipynb #30c0baf2
-_BOUNDS = {"least": (operator.ge, "at least"), "above": (operator.gt, "more than"), "most": (operator.le, "at most"),
-           "below": (operator.lt, "less than")}
-
-
 def option(
     default,                                        # value where none is given
     help: str,                                      # what it says, in a few words; units and the papers' values
     *,
     choices: Sequence | Callable | None = None,     # the only values allowed, or a function that gives them
-    **bounds,           # of a number, or of each number of several: `least` and `most`, or `above` and `below`, themselves not allowed
+    least: float | None = None, most: float | None = None,      # smallest and largest value of a number, or of each of several
+    above: float | None = None, below: float | None = None,     # the same, themselves not allowed
 ) -> dataclasses.Field:
     "A field of a `Config`."
-    about = dict(help=help, choices=choices, bounds=[(*_BOUNDS[name], bound) for name, bound in bounds.items()])
+    about = dict(help=help, choices=choices, least=least, most=most, above=above, below=below)
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=about)
     return dataclasses.field(default=default, metadata=about)
 
 # %% ../nbs/41_config.ipynb #6e7c6afc
 _WORDS = {int: "whole number", float: "number", str: "word"}
+_BOUNDS = {"least": (operator.ge, "at least"), "above": (operator.gt, "more than"), "most": (operator.le, "at most"),
+           "below": (operator.lt, "less than")}
 
 
 def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of a tuple, may it be None?
@@ -51,25 +50,28 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of
     kind = next(k for k in kinds if k is not NoneType)
     return get_origin(kind) or kind, next(iter(get_args(kind)), kind), NoneType in kinds
 
+
+def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or None; (comparison, words, number) of each bound
+    "What `option` was told."
+    choices = f.metadata.get("choices")
+    bounds = [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata.get(name) is not None]
+    return choices() if callable(choices) else choices, bounds
+
 # %% ../nbs/41_config.ipynb #bcab75fd
-def _choices(f: dataclasses.Field):
-    return f.metadata["choices"]() if callable(f.metadata["choices"]) else f.metadata["choices"]
-
-
 def _fits(f: dataclasses.Field, kind: type, value) -> bool:
     "Is it of this type, finite, one of the choices, and within the bounds?"
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool) or (kind is float and not math.isfinite(value)):
         return False
-    choices = _choices(f)
-    return (choices is None or value in choices) and all(holds(value, bound) for holds, _, bound in f.metadata["bounds"])
+    choices, bounds = _about(f)
+    return (choices is None or value in choices) and all(holds(value, bound) for holds, _, bound in bounds)
 
 # %% ../nbs/41_config.ipynb #bcab75ft
 def _allowed(f: dataclasses.Field) -> str:
     "The allowed values of a field, in words."
-    (kind, one, optional), choices = _types(f), _choices(f)
+    (kind, one, optional), (choices, bounds) = _types(f), _about(f)
     words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(one)}s"}.get(kind) or f"a {_WORDS[kind]}"
     words = words if choices is None else "one of " + ", ".join(map(str, choices))
-    limits = " and ".join(f"{text} {bound}" for _, text, bound in f.metadata["bounds"])
+    limits = " and ".join(f"{text} {bound}" for _, text, bound in bounds)
     return f"{words} {limits}".strip() + (", or none" if optional else "")
 
 # %% ../nbs/41_config.ipynb #ee8b5fee
@@ -233,7 +235,7 @@ def add_options(
     "One option for each field: --batch-size for batch_size; several words for a tuple; NAME=VALUE for a dict."
     shown = config().to_dict()
     for f in (f for f in dataclasses.fields(config) if f.name not in skip):
-        kind, choices, default = _types(f)[0], _choices(f), shown[f.name]
+        kind, choices, default = _types(f)[0], _about(f)[0], shown[f.name]
         notes = [", ".join(map(str, choices))] if choices is not None else []
         notes += [] if default in (None, (), {}) else [f"default: {default}"]
         text = f.metadata["help"] + (f" ({'; '.join(notes)})" if notes else "")

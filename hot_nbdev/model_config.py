@@ -14,7 +14,7 @@ from itertools import chain
 from typing import ClassVar
 
 from .config import Config, check_names, option
-from .names import ATTENTIONS, FEED_FORWARDS, KERNELS, attends_jointly, attention_options, found
+from .names import ATTENTIONS, FEED_FORWARDS, JOINT, KERNELS, attention_options, found
 from .patches import ACTIVATIONS, PADDINGS, STEMS
 from .positions import pick_modes
 
@@ -106,7 +106,10 @@ class _Encoder(ModelConfig):
 
     def joint(self, attention: str) -> bool:
         "Does one map of this attention hold several modes? Then rotary positions of several modes share the features."
-        return attends_jointly(attention, self.order, self.attention_options.get("groups"))
+        groups = self.attention_options.get("groups")
+        if isinstance(groups, tuple):
+            return any(isinstance(group, tuple) and len(group) > 1 for group in groups)
+        return self.order >= JOINT.get(attention, self.order + 1)
 
     def check(self):
         super().check()

@@ -155,11 +155,8 @@ class HOTEncoder(Model):
         "Which tokens take part."
         return None if mask is None else patch_mask(mask, self.config.patch)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-    ) -> Tensor:                     # tokens (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> tokens (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         x, mask = self.dropout(self.positions(self.embed(x, mask))), self.token_mask(mask)
         for block in self.blocks:
             x = block(x, mask)
@@ -195,11 +192,8 @@ class HOTClassifier(Model):
         tokens = prod(config.grid) if config.readout == "flatten" else 1
         self.head = nn.Linear(tokens * config.dim, config.classes, device=device, dtype=dtype)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-    ) -> Tensor:                     # scores, (*batch, classes)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> scores (*batch, classes)."
         c, tokens = self.config, self.encoder(x, mask)
         return self.head(read_tokens("HOTClassifier", c, tokens, self.encoder.token_mask(mask), c.grid or [None] * c.order))
 
@@ -287,11 +281,8 @@ class HOTSegmenter(Model):
         self.encoder = HOTEncoder(config, device, dtype)
         self.head = nn.Linear(config.dim, prod(config.patch) * config.classes, device=device, dtype=dtype)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-    ) -> Tensor:                     # scores, (*batch, n1, …, nk, classes)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> scores (*batch, n1, …, nk, classes)."
         c, sizes = self.config, x.shape[x.ndim - 1 - self.config.order:-1]
         y = self.head(self.encoder(x, mask)).unflatten(-1, (prod(c.patch), c.classes))
         return cut_to(unpatchify(y, c.patch), sizes)

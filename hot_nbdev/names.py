@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KERNELS', 'ATTENTIONS', 'JOINT', 'FEED_FORWARDS', 'found', 'make_kernel', 'OfMode', 'check_by_mode', 'near_map',
-           'weighing', 'composed', 'like', 'kronecker', 'full', 'full_linear', 'multiscale', 'axial', 'divided', 'hot1',
-           'hot2', 'tied', 'spatial', 'none', 'make_attention', 'attends_jointly', 'attention_options']
+           'composed', 'like', 'kronecker', 'full', 'full_linear', 'multiscale', 'axial', 'divided', 'hot1', 'hot2',
+           'tied', 'spatial', 'none', 'make_attention', 'attention_options']
 
 # %% ../nbs/11c_names.ipynb #168ba215
 from collections.abc import Callable, Mapping, Sequence
@@ -103,22 +103,10 @@ def near_map(
         weigh = Near(near, score, weigh, span=None if near is None else own.window * own.dilation)
     return ModeDropout(own.dropout, weigh) if own.dropout else weigh
 
-# %% ../nbs/11c_names.ipynb #e30e6f43
-def weighing(
-    name: str, groups: Sequence,                        # of the layer, for messages; tuples of modes, a map for each
-    kernel: Callable | None, by_mode: Mapping | None,   # feature function, None: softmax; {mode: options as in OfMode}
-    order: int, heads: int, causal: Sequence[int], **new,
-) -> Callable | list:
-    "The `weigh` of a layer: one for all maps, or one for each."
-    weigh = softmax_map if kernel is None else KernelMap(kernel)
-    if not by_mode:
-        return weigh
-    own, past = check_by_mode(name, by_mode, groups, order), {c % order for c in causal}
-    return [near_map(weigh, own[g[0]], heads, g[0] in past, **new) if len(g) == 1 and g[0] in own else weigh for g in groups]
-
 # %% ../nbs/11c_names.ipynb #d0007b3a
 def composed(
-    parts: Sequence[type], dim: int, heads: int, order: int,    # classes, the last of them a layer; its sizes
+    parts: Sequence[type],      # classes, the last of them a layer
+    dim: int, heads: int, order: int,
     alone: Sequence = (), *,    # tuples of modes, a map for each; (): one map of all modes
     qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
     kernel: Callable | None = None, rotary: Callable | None = None, by_mode: Mapping | None = None, causal: Sequence[int] = (),
@@ -128,8 +116,10 @@ def composed(
     if rotary is not None:
         parts, more = (Turned, *parts), {"rotary": rotary, **more}
     layer, new = combined(*parts) if len(parts) > 1 else parts[0], dict(device=device, dtype=dtype)
-    weigh = weighing(parts[-1].__name__, alone, kernel, by_mode, order, heads, causal, **new)
-    norm = nn.LayerNorm if qk_norm else nn.Identity
+    weigh, norm = softmax_map if kernel is None else KernelMap(kernel), nn.LayerNorm if qk_norm else nn.Identity
+    if by_mode:
+        own, past = check_by_mode(parts[-1].__name__, by_mode, alone, order), {c % order for c in causal}
+        weigh = [near_map(weigh, own[g[0]], heads, g[0] in past, **new) if len(g) == 1 and g[0] in own else weigh for g in alone]
     return layer(dim, heads, order, causal=causal, weigh=weigh, norm=norm, dropout=dropout, bias=bias, **more, **new)
 
 # %% ../nbs/11c_names.ipynb #namlike1
@@ -285,16 +275,6 @@ def make_attention(
         if not isinstance(options[switch], bool):
             raise ValueError(f"make_attention: {switch} is {options[switch]!r}, but must be True or False")
     return found(ATTENTIONS, name)(dim, heads, order, **options)
-
-# %% ../nbs/11c_names.ipynb #8983f3c1
-def attends_jointly(
-    name: str, order: int,      # one of ATTENTIONS, number k of modes
-    groups=None,                # groups of modes, of attentions that take them
-) -> bool:                      # then rotary positions of several modes share the features
-    "Does one map of this attention hold several modes?"
-    if isinstance(groups, list | tuple):
-        return any(isinstance(group, list | tuple) and len(group) > 1 for group in groups)
-    return order >= JOINT.get(name, order + 1)
 
 # %% ../nbs/11c_names.ipynb #8983f3ct
 def attention_options(

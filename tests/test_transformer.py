@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.maps import model_maps
-from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, JOINT, attends_jointly, attention_options, found, make_attention
+from hot_nbdev.model_config import HOTConfig
+from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, JOINT, attention_options, found, make_attention
 from hot_nbdev.transformer import Block, FeedForward
 
 named = pytest.mark.parametrize("name", list(ATTENTIONS))
@@ -42,8 +43,10 @@ def test_options_that_are_not_there_are_refused(name):
 
 
 def test_joint_maps_share_their_features():
-    assert [name for name in ATTENTIONS if attends_jointly(name, 2)] == ["full", "full-linear", "multiscale"]
-    assert attends_jointly("axial", 3, ((0, 2), 1)) and not attends_jointly("divided", 3, (0, 1, (2,)))
+    flat, deep = HOTConfig(), HOTConfig(patch=(2, 2, 2))
+    assert [name for name in ATTENTIONS if flat.joint(name)] == ["full", "full-linear", "multiscale"]
+    assert set(filter(deep.joint, ATTENTIONS)) == {"full", "full-linear", "divided", "multiscale", "spatial"}
+    assert not deep.replace(attention="divided", attention_options={"groups": [0, 1, (2,)]}).joint("divided")
 
 
 def test_an_attention_of_ones_own_by_name(monkeypatch):
@@ -54,7 +57,7 @@ def test_an_attention_of_ones_own_by_name(monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "mine", Mine)
     monkeypatch.setitem(JOINT, "mine", 1)
     assert make_attention("mine", 8, 2, 3, twice=True).twice
-    assert attention_options("mine") == ("twice",) and attends_jointly("mine", 1)
+    assert attention_options("mine") == ("twice",) and HOTConfig(patch=(1,)).joint("mine")
 
 
 def test_the_ndlinear_network_is_known_without_importing_its_module():
