@@ -29,7 +29,7 @@ def option(
     help: str,                                      # what it says, in a few words; units and the papers' values
     *,
     choices: Sequence | Callable | None = None,     # the only values allowed, or a function that gives them
-    least: float | None = None, most: float | None = None,      # smallest and largest value of a number, or of each of several
+    least: float | None = None, most: float | None = None,      # smallest and largest number, also of several
     above: float | None = None, below: float | None = None,     # the same, themselves not allowed
 ) -> dataclasses.Field:
     "A field of a `Config`."
@@ -51,7 +51,7 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of
     return get_origin(kind) or kind, next(iter(get_args(kind)), kind), NoneType in kinds
 
 
-def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or None; (comparison, words, number) of each bound
+def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or None; bounds: (comparison, words, number)
     "What `option` was told."
     choices = f.metadata.get("choices")
     bounds = [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata.get(name) is not None]
@@ -60,16 +60,18 @@ def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or Non
 # %% ../nbs/41_config.ipynb #bcab75fd
 def _fits(f: dataclasses.Field, kind: type, value) -> bool:
     "Is it of this type, finite, one of the choices, and within the bounds?"
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool) or (kind is float and not math.isfinite(value)):
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         return False
     choices, bounds = _about(f)
-    return (choices is None or value in choices) and all(holds(value, bound) for holds, _, bound in bounds)
+    known = (choices is None or value in choices) and (kind is not float or math.isfinite(value))
+    return known and all(holds(value, bound) for holds, _, bound in bounds)
 
 # %% ../nbs/41_config.ipynb #bcab75ft
 def _allowed(f: dataclasses.Field) -> str:
     "The allowed values of a field, in words."
     (kind, one, optional), (choices, bounds) = _types(f), _about(f)
-    words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(one)}s"}.get(kind) or f"a {_WORDS[kind]}"
+    words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(one)}s"}
+    words = words.get(kind) or f"a {_WORDS[kind]}"
     words = words if choices is None else "one of " + ", ".join(map(str, choices))
     limits = " and ".join(f"{text} {bound}" for _, text, bound in bounds)
     return f"{words} {limits}".strip() + (", or none" if optional else "")
@@ -176,7 +178,8 @@ class Config(Written):
         return type(self).from_dict({**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, **changes})
 
     def to_dict(self) -> dict:
-        return {f.name: dict(v) if isinstance(v := getattr(self, f.name), dict) else v for f in dataclasses.fields(self)}
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in own.items()}
 
     @classmethod
     def from_dict(cls, settings: dict) -> "Config":
@@ -240,5 +243,7 @@ def add_options(
         notes += [] if default in (None, (), {}) else [f"default: {default}"]
         text = f.metadata["help"] + (f" ({'; '.join(notes)})" if notes else "")
         how = dict(action=argparse.BooleanOptionalAction) if kind is bool else dict(
-            action=_Read, const=f, nargs="+" if kind in (tuple, dict) else None, metavar="NAME=VALUE" if kind is dict else f.name.upper())
-        parser.add_argument("--" + f.name.replace("_", "-"), default=argparse.SUPPRESS, help=text.replace("%", "%%"), **how)
+            action=_Read, const=f, nargs="+" if kind in (tuple, dict) else None,
+            metavar="NAME=VALUE" if kind is dict else f.name.upper())
+        flag, text = "--" + f.name.replace("_", "-"), text.replace("%", "%%")
+        parser.add_argument(flag, default=argparse.SUPPRESS, help=text, **how)

@@ -46,9 +46,11 @@ class ModelConfig(Config):
     def from_dict(cls, settings: dict) -> "ModelConfig":
         "The settings, of the class that 'model' names."
         if settings.get("format", FORMAT) != FORMAT:
-            raise ValueError(f"format is {settings['format']!r}, but this version knows {FORMAT}; install a later hot_nbdev")
+            raise ValueError(f"format is {settings['format']!r}, but this version knows {FORMAT}; install a later "
+                             "hot_nbdev")
         target, settings = _target(cls, settings), settings if "format" in settings else _former(settings)
-        return super(ModelConfig, target).from_dict({name: value for name, value in settings.items() if name not in ("model", "format")})
+        own = {name: value for name, value in settings.items() if name not in ("model", "format")}
+        return super(ModelConfig, target).from_dict(own)
 
 # %% ../nbs/11d_model_config.ipynb #mdlkind3
 def _target(cls: type, settings: dict) -> type:
@@ -57,16 +59,17 @@ def _target(cls: type, settings: dict) -> type:
     if kind == cls.model_kind() and cls is not ModelConfig:
         return cls
     if not isinstance(kind, str) or kind not in MODELS:
-        raise ValueError(f"{cls.__name__}: model is {kind!r}; known are {sorted(MODELS)}; add a kind of your own by MODELS[{kind!r}] = "
-                         "its class, whose config_class has these settings")
+        raise ValueError(f"{cls.__name__}: model is {kind!r}; known are {sorted(MODELS)}; add a kind of your own by "
+                         f"MODELS[{kind!r}] = its class, whose config_class has these settings")
     target = found(MODELS, kind).config_class
     if not issubclass(target, cls):
-        raise ValueError(f"{cls.__name__}: these are settings of a {kind!r}, not of a {cls.model_kind()!r}; use {target.__name__} or ModelConfig")
+        raise ValueError(f"{cls.__name__}: these are settings of a {kind!r}, not of a {cls.model_kind()!r}; use "
+                         f"{target.__name__} or ModelConfig")
     return target
 
 # %% ../nbs/11d_model_config.ipynb #mdlform1
 def _former(settings: dict) -> dict:
-    "Settings of a row that names its model and no format, by today's names and with what the defaults of its time were."
+    "Settings of a row that names its model and no format, by today's names and with the defaults of its time."
     if "model" not in settings:
         return settings
     names = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}
@@ -122,22 +125,23 @@ class _Encoder(ModelConfig):
 class HOTConfig(_Encoder):
     "Settings of the encoder."
     in_channels: int = option(1, "numbers at each position", least=1)
-    patch: tuple[int, ...] = option((4, 4), "size of a patch along each mode; their number is the number of modes", least=1)
+    patch: tuple[int, ...] = option((4, 4), "size of a patch along each mode; as many as modes", least=1)
     dim: int = option(128, "features of a token", least=1)
     depth: int = option(4, "number of blocks", least=1, most=BLOCKS)
     heads: int = option(8, "number of heads; divides dim", least=1)
-    attention: str = option("product", "name of the attention; several with + between them: blocks take them in turn", choices=lambda: InTurn(ATTENTIONS))
-    attention_options: dict = option({}, "further options of the attention, such as pool=rsqrt, qk_norm=false or temperature=true")
+    attention: str = option("product", "name of the attention; with + between several, blocks take them in turn",
+                            choices=lambda: InTurn(ATTENTIONS))
+    attention_options: dict = option({}, "further options of the attention, such as pool=rsqrt or qk_norm=false")
     attention_dropout: float = option(0.0, "share of map entries that training drops", least=0, below=1)
     causal: tuple[int, ...] = option((), "modes along which nothing may look ahead")
     kernel: str | None = option(None, "feature function in place of the softmax", choices=KERNELS)
-    kernel_features: int | None = option(None, "number of random features; default: twice the width of a head", least=1, most=2 ** 16)
+    kernel_features: int | None = option(None, "number of random features; default: 2 dim/heads", least=1, most=2 ** 16)
     positions: str = option("rotary", "kind of positions", choices=("none", "learned", "sincos", "rotary"))
     position_modes: tuple[int, ...] | None = option(None, "modes with positions; default: all")
-    sizes: tuple[int, ...] | None = option(None, "sizes of the input; needed by 'learned' positions and by 'flatten'", least=1)
+    sizes: tuple[int, ...] | None = option(None, "sizes of the input, for 'learned' positions and 'flatten'", least=1)
     stem: str = option("linear", "name of the stem", choices=lambda: STEMS)
     stem_width: int = option(3, "least width of the kernels of the stems 'conv' and 'local'", least=1)
-    stem_padding: str = option("zeros", "beyond the ends, in 'conv' and 'local'; circular: what is at the other end", choices=[*PADDINGS])
+    stem_padding: str = option("zeros", "beyond the ends, in 'conv' and 'local'; circular: a torus", choices=PADDINGS)
     stem_act: str | None = option(None, "nonlinearity behind the stem", choices=tuple(ACTIVATIONS))
     stem_norm: bool = option(False, "LayerNorm behind the stem?")
     ff: str = option("gelu", "name of the feed-forward network", choices=lambda: FEED_FORWARDS)
@@ -149,25 +153,28 @@ class HOTConfig(_Encoder):
 def _size_rules(c: HOTConfig) -> Iterator:
     "Sizes fit the number of modes, heads divide the features, and positions find their pairs."
     yield not c.patch, "patch is (); give one positive size for each mode"
-    yield c.sizes is not None and len(c.sizes) != c.order, f"sizes is {c.sizes}, but patch {c.patch} has {c.order} modes; give one for each"
-    yield c.positions == "learned" and c.sizes is None, f"positions='learned' needs sizes=(n1, …, n{c.order}), for which the table is made"
+    fits = c.sizes is None or len(c.sizes) == c.order
+    yield not fits, f"sizes is {c.sizes}, but patch {c.patch} has {c.order} modes; give one for each"
+    yield c.positions == "learned" and not c.sizes, f"positions='learned' needs sizes=(n1, …, n{c.order}) for tables"
     yield c.dim % c.heads, (f"heads is {c.heads}, which does not divide dim {c.dim}; choose one of "
                             f"{[h for h in range(1, min(c.dim, 64) + 1) if c.dim % h == 0]}")
     width, pairs = (c.dim // c.heads if c.positions == "rotary" else c.dim), len(c.placed)
     if c.positions == "rotary" and not any(map(c.joint, c.attentions)):
         pairs = 1           # each mode has all features of a head to itself
     yield c.positions in ("rotary", "sincos") and (width % 2 or width < 2 * pairs), (
-        f"dim is {c.dim} and heads is {c.heads}, but positions={c.positions!r} turns {width} features in pairs and needs an even number, "
-        f"at least {2 * pairs}; choose a larger dim, fewer heads, or other positions")
+        f"dim is {c.dim} and heads is {c.heads}, but positions={c.positions!r} turns {width} features in pairs and "
+        f"needs an even number, at least {2 * pairs}; choose a larger dim, fewer heads, or other positions")
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk5
-_SET = {"causal": "causal", "dropout": "attention_dropout", "kernel": "kernel", "rotary": "positions"}   # of an attention -> of the model
+# setting of an attention -> of the model
+_SET = {"causal": "causal", "dropout": "attention_dropout", "kernel": "kernel", "rotary": "positions"}
 
 
 def _attention_rules(c: HOTConfig) -> Iterator:
     "Each attention takes the options it is given, as far as they are known before it is made."
     taken = (*_SET, "dim", "heads", "order", "device", "dtype")
-    given = [key for key, setting in _SET.items() if getattr(c, setting) not in ((), 0.0, None, "none", "learned", "sincos")]
+    without = ((), 0.0, None, "none", "learned", "sincos")
+    given = [key for key, setting in _SET.items() if getattr(c, setting) not in without]
     for key in c.attention_options:
         yield key in taken, f"attention_options has {key!r}, which the model sets; use the settings of the model"
     for attention in dict.fromkeys(c.attentions):
@@ -175,8 +182,8 @@ def _attention_rules(c: HOTConfig) -> Iterator:
             owner = f"{type(c).__name__}: attention_options of {attention!r}"
             check_names(owner, c.attention_options, [name for name in known if name not in taken])
             for key in given:
-                yield key not in known, (f"{_SET[key]} is {getattr(c, _SET[key])!r}, but attention {attention!r} has no option {key!r}; "
-                                         "leave it out, or choose another attention")
+                yield key not in known, (f"{_SET[key]} is {getattr(c, _SET[key])!r}, but attention {attention!r} has "
+                                         f"no option {key!r}; leave it out, or choose another attention")
 
 # %% ../nbs/11d_model_config.ipynb #31c09b49
 READOUTS = ("mean", "flatten")      # how tokens become one vector
@@ -191,7 +198,7 @@ class ClassifierConfig(HOTConfig):
     def check(self):
         super().check()
         if self.readout == "flatten" and self.sizes is None:
-            raise ValueError(f"{type(self).__name__}: readout='flatten' needs sizes, for the number of tokens; or take 'mean'")
+            raise ValueError(f"{type(self).__name__}: readout='flatten' needs sizes, to count tokens; or take 'mean'")
 
 # %% ../nbs/11d_model_config.ipynb #31c09b4t
 @dataclass(frozen=True)
@@ -206,7 +213,8 @@ def check_horizons(
 ) -> None:
     "Raise unless there is a horizon, and each only once."
     if not config.horizons or len(set(config.horizons)) < len(config.horizons):
-        raise ValueError(f"{type(config).__name__}: horizons is {config.horizons}; give one or several whole numbers, each once")
+        raise ValueError(f"{type(config).__name__}: horizons is {config.horizons}; give one or several whole numbers, "
+                         "each once")
 
 # %% ../nbs/11d_model_config.ipynb #mdlfcstt
 @dataclass(frozen=True)
@@ -224,5 +232,5 @@ class ForecasterConfig(HOTConfig):
         super().check()
         check_horizons(self)
         if self.in_channels != 1:
-            raise ValueError(f"{type(self).__name__}: in_channels is {self.in_channels}, but every series is one number at each step, so "
-                             "it must be 1; make further series further positions")
+            raise ValueError(f"{type(self).__name__}: in_channels is {self.in_channels}, but every series is one "
+                             "number at each step, so it must be 1; make further series further positions")

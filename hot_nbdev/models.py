@@ -56,7 +56,8 @@ def _write(model: nn.Module, folder: Path) -> None:
 # %% ../nbs/11e_models.ipynb #mdlmod2t
 def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
     "A model with these weights; where no dtype is asked for, each has its own."
-    model = cls(config, device=device, dtype=dtype or next((t.dtype for t in weights.values() if t.is_floating_point()), None))
+    first = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
+    model = cls(config, device=device, dtype=dtype or first)
     for name, t in model.state_dict(keep_vars=True).items() if dtype is None else ():
         t.data = t.data.to(weights[name].dtype)
     model.load_state_dict(weights)
@@ -70,7 +71,8 @@ def _read(cls: type, folder: Path) -> tuple:
     settings, path = folder / "config.json", folder / "model.safetensors"
     for file in (settings, path):
         if not file.is_file():
-            raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and model.safetensors")
+            raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and "
+                                    "model.safetensors")
     config = ModelConfig.load(settings)
     if missing := config.to_dict().keys() - read_settings(settings):
         raise ValueError(f"{settings}: {min(missing)!r} is missing; the file of a saved model has all settings")
@@ -91,19 +93,22 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig):    # of `config_class`
         super().__init__()
         if not isinstance(config, self.config_class):
-            raise ValueError(f"{type(self).__name__}: config must be a {self.config_class.__name__}, but is a {type(config).__name__}")
+            wanted, came = self.config_class.__name__, type(config).__name__
+            raise ValueError(f"{type(self).__name__}: config must be a {wanted}, but is a {came}")
         self.config = config
 
     def differs(self, tensors: dict | None = None) -> str | None:       # name -> tensor; default: its own
         "Where tensors differ from those of a new model of its class and settings, in words; None if nowhere."
         with suppress(ValueError):      # of a subclass with a constructor of its own: there is nothing to compare with
-            return _difference(_plan(type(self), self.config, Path()).state_dict(), self.state_dict() if tensors is None else tensors)
+            plan = _plan(type(self), self.config, Path())
+            return _difference(plan.state_dict(), self.state_dict() if tensors is None else tensors)
 
     def save(self, folder: str | Path) -> None:
         "Write config.json and model.safetensors; where that fails, a model already there stays as it was."
         if differs := self.differs():
-            raise ValueError(f"{type(self).__name__}.save: {differs} by its settings, so load_model could not read it; if it has adapters, "
-                             "call remove_adapters(merge(model)) first, or save_adapters; else use torch.save(model.state_dict(), path)")
+            raise ValueError(f"{type(self).__name__}.save: {differs} by its settings, so load_model could not read it; "
+                             "with adapters, call remove_adapters(merge(model)) or save_adapters; else "
+                             "torch.save(model.state_dict(), path)")
         _write(self, Path(folder))
 
     @classmethod
@@ -156,7 +161,7 @@ class HOTEncoder(Model):
         return None if mask is None else patch_mask(mask, self.config.patch)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> tokens (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         x, mask = self.dropout(self.positions(self.embed(x, mask))), self.token_mask(mask)
         for block in self.blocks:
             x = block(x, mask)
@@ -195,7 +200,8 @@ class HOTClassifier(Model):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> scores (*batch, classes)."
         c, tokens = self.config, self.encoder(x, mask)
-        return self.head(read_tokens("HOTClassifier", c, tokens, self.encoder.token_mask(mask), c.grid or [None] * c.order))
+        mask, sizes = self.encoder.token_mask(mask), c.grid or [None] * c.order
+        return self.head(read_tokens("HOTClassifier", c, tokens, mask, sizes))
 
 # %% ../nbs/11e_models.ipynb #mdlfc2
 def pick_horizons(
@@ -261,14 +267,15 @@ class HOTForecaster(Model):
         self,
         x: Tensor,                          # (*batch, T, n2, …, nk): time, then series
         mask: Tensor | None = None,         # bool, like x: True where there is a number
-        horizon: int | str | None = None,   # steps ahead; default: the longest; "all": every one, which trains all heads
+        horizon: int | str | None = None,   # steps ahead; default: the longest; "all": each one
     ) -> Tensor | dict:                     # (*batch, horizon, n2, …, nk), or {horizon: that}
         "Forecasts; horizon='all' gives {horizon: forecast} from one pass of the encoder, for a loss over all heads."
         c = self.config
         horizons = pick_horizons("HOTForecaster", horizon, c.horizons, c.separate_heads)
         z, known, mean, deviation = series_input("HOTForecaster", x, mask, c.order, c.instance_norm)
         vectors = read_tokens("HOTForecaster", c, self.encoder(z, known), self.encoder.token_mask(known), [self.steps])
-        found = {h: series_head(c, self.heads, vectors, h, x.shape[x.ndim - c.order + 1:]) * deviation + mean for h in horizons}
+        sizes = x.shape[x.ndim - c.order + 1:]
+        found = {h: series_head(c, self.heads, vectors, h, sizes) * deviation + mean for h in horizons}
         return found if horizon == "all" else found[horizons[0]]
 
 # %% ../nbs/11e_models.ipynb #5ad9dc50
@@ -299,8 +306,8 @@ def make_model(
     kind = config.model_kind() if isinstance(config, ModelConfig) else None
     made = found(MODELS, kind) if kind in MODELS else None
     if made is None or made.config_class is not type(config):
-        raise ValueError(f"make_model: no model has settings of the class {type(config).__name__}; give those of one of {sorted(MODELS)}, "
-                         f"or add one: MODELS[{kind!r}] = a class whose config_class it is")
+        raise ValueError(f"make_model: no model has settings of the class {type(config).__name__}; give those of one "
+                         f"of {sorted(MODELS)}, or add one: MODELS[{kind!r}] = a class whose config_class it is")
     return made(config, device=device, dtype=dtype)
 
 # %% ../nbs/11e_models.ipynb #8d91fe4t

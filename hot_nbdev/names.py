@@ -41,7 +41,8 @@ def found(
 
 # %% ../nbs/11c_names.ipynb #b2cdaee9
 KERNELS = {     # name -> feature function, or what makes one with random directions
-    "prf": PositiveRandomFeatures, "smreg": partial(PositiveRandomFeatures, regularized=True), "elu": elu_features, "relu": relu_features,
+    "prf": PositiveRandomFeatures, "smreg": partial(PositiveRandomFeatures, regularized=True),
+    "elu": elu_features, "relu": relu_features,
 }
 
 
@@ -67,24 +68,29 @@ class OfMode(Config):
 
     def check(self):
         if self.dilation > 1 and self.window is None:
-            raise ValueError(f"OfMode: dilation is {self.dilation} without a window; say by window how many steps of that length")
+            raise ValueError(f"OfMode: dilation is {self.dilation} without a window; say by window how many such steps")
         if (self.reach is None) is (self.bias == "learned"):
-            raise ValueError(f"OfMode: reach is {self.reach} with bias={self.bias!r}; give it with bias='learned' alone")
+            raise ValueError(f"OfMode: reach is {self.reach} with bias={self.bias!r}; give it with bias='learned' "
+                             "alone")
 
 # %% ../nbs/11c_names.ipynb #namchk04
 def check_by_mode(
-    name: str, by_mode: Mapping | None,     # of the layer, for messages; {mode: its options}, a mode negative or as text, as JSON has it
-    groups: Sequence, order: int,           # tuples of modes, a mode alone in one has a map of its own; number k of modes
-) -> dict:                                  # {mode counted from 0: an OfMode}
+    name: str,                  # of the layer, for messages
+    by_mode: Mapping | None,    # {mode: its options}; modes may be negative, or text, as JSON has them
+    groups: Sequence,           # tuples of modes; a mode alone in one has a map of its own
+    order: int,                 # number k of modes
+) -> dict:                      # {mode counted from 0: an OfMode}
     "What single modes have of their own, or an error that says what does not fit."
     by_mode, own, alone = by_mode or {}, {}, tuple(g[0] for g in groups if len(g) == 1)
     if not isinstance(by_mode, Mapping) or not all(isinstance(options, Mapping) for options in by_mode.values()):
-        raise ValueError(f"{name}: by_mode is {by_mode!r}, but must give each mode its options; write by_mode={{0: dict(window=4)}}")
+        raise ValueError(f"{name}: by_mode is {by_mode!r}, but must give each mode its options, as "
+                         f"{{0: dict(window=4)}}")
     for key, options in by_mode.items():
         m = int(key) if str(key).lstrip("-").isdecimal() else order
         if not -order <= m < order or m % order not in alone or m % order in own:
-            raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {alone} have a map of their own, and each is "
-                             f"named once; they are counted from 0 to {order - 1}, or from -{order} to -1")
+            raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {alone} have a map of "
+                             f"their own, and each is named once; they are counted from 0 to {order - 1}, or from "
+                             f"-{order} to -1")
         try:
             own[m % order] = OfMode.from_dict(options)
         except ValueError as e:
@@ -109,8 +115,8 @@ def composed(
     dim: int, heads: int, order: int,
     alone: Sequence = (), *,    # tuples of modes, a map for each; (): one map of all modes
     qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
-    kernel: Callable | None = None, rotary: Callable | None = None, by_mode: Mapping | None = None, causal: Sequence[int] = (),
-    dropout: float = 0.0, bias: bool = True, device=None, dtype=None, **more,       # of a part
+    kernel: Callable | None = None, rotary: Callable | None = None, by_mode: Mapping | None = None,
+    causal: Sequence[int] = (), dropout: float = 0.0, bias: bool = True, device=None, dtype=None, **more,   # of a part
 ) -> nn.Module:
     "A layer from the settings that all have."
     if rotary is not None:
@@ -119,7 +125,8 @@ def composed(
     weigh, norm = softmax_map if kernel is None else KernelMap(kernel), nn.LayerNorm if qk_norm else nn.Identity
     if by_mode:
         own, past = check_by_mode(parts[-1].__name__, by_mode, alone, order), {c % order for c in causal}
-        weigh = [near_map(weigh, own[g[0]], heads, g[0] in past, **new) if len(g) == 1 and g[0] in own else weigh for g in alone]
+        near = {(m,): near_map(weigh, own[m], heads, m in past, **new) for m in own}
+        weigh = [near.get(tuple(g), weigh) for g in alone]
     return layer(dim, heads, order, causal=causal, weigh=weigh, norm=norm, dropout=dropout, bias=bias, **more, **new)
 
 # %% ../nbs/11c_names.ipynb #namlike1
@@ -135,14 +142,14 @@ def like(
     return named
 
 # %% ../nbs/11c_names.ipynb #0911238f
-_COMBINE, _POWER = {"product": product, "sum": mean}, {"mean": 0.0, "rsqrt": 0.5, "sum": 1.0}     # of the number of tokens
+_COMBINE, _POWER = {"product": product, "sum": mean}, {"mean": 0.0, "rsqrt": 0.5, "sum": 1.0}   # of the token count
 
 
 @like(composed)
 def kronecker(
     dim: int, heads: int, order: int, *,
     combine: str = "product",        # 'product' or 'sum' of the maps of the modes
-    pool: str = "mean",              # 'mean', 'sum', or 'rsqrt' (the sum over √count); a norm takes the place of the factor
+    pool: str = "mean",              # 'mean', 'sum', or 'rsqrt' (the sum over √count), without a norm
     project: str = "before",         # is the bias of queries and keys added 'before' or 'after' pooling?
     shared: bool = True,             # the same W_Q, W_K for all modes, or its own for each?
     qk_norm: bool = True,            # LayerNorm on pooled queries and keys, per head?
@@ -156,14 +163,16 @@ def kronecker(
     named = partial(choose, "KroneckerAttention")
     power, late = named("pool", pool, _POWER), named("project", project, {"before": False, "after": True})
     if late and (qk_norm or not power or not options.get("bias", True)):
-        raise ValueError("KroneckerAttention: project='after' differs from 'before' by what is left of a bias, with pool='sum' or 'rsqrt', "
-                         "qk_norm=False and bias=True; leave project out")
+        raise ValueError("KroneckerAttention: project='after' differs from 'before' by what is left of a bias, with "
+                         "pool='sum' or 'rsqrt', qk_norm=False and bias=True; leave project out")
     act = named("qk_act", qk_act, {None: None, **ACTIVATIONS})
     more = {key: value for key, value in dict(act=act, power=power if act or not qk_norm else 0.0).items() if value}
-    wanted = {Tempered: temperature, Activated: act, Pooled: "power" in more, Centred: qk_center, LateBias: late, OwnMatrices: not shared,
-              KroneckerAttention: True}
-    return composed([part for part, is_wanted in wanted.items() if is_wanted], dim, heads, order, [(m,) for m in range(order)],
-                    combine=named("combine", combine, _COMBINE), gain=qk_gain or (4.0 if qk_norm else 1.0), qk_norm=qk_norm, **more, **options)
+    wanted = {Tempered: temperature, Activated: act, Pooled: "power" in more, Centred: qk_center, LateBias: late,
+              OwnMatrices: not shared, KroneckerAttention: True}
+    gain, combine = qk_gain or (4.0 if qk_norm else 1.0), named("combine", combine, _COMBINE)
+    parts = [part for part, is_wanted in wanted.items() if is_wanted]
+    return composed(parts, dim, heads, order, [(m,) for m in range(order)], combine=combine, gain=gain,
+                    qk_norm=qk_norm, **more, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ff
 @like(composed)
@@ -193,7 +202,7 @@ def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **op
 
 # %% ../nbs/11c_names.ipynb #99ec20e6
 @like(axial)
-def divided(dim: int, heads: int, order: int, groups: Sequence | None = None, *, by_mode=None, **options) -> DividedAttention:
+def divided(dim, heads, order, groups: Sequence | None = None, *, by_mode=None, **options) -> DividedAttention:
     "Divided attention, each of whose stages is axial attention from settings."
     groups = check_groups("DividedAttention", (0, tuple(range(1, order)))[:order] if groups is None else groups, order)
     own = check_by_mode("DividedAttention", by_mode, groups, order)
@@ -210,24 +219,27 @@ def hot1(dim, heads, order, *, pool="sum", qk_norm=False, **options) -> Kronecke
 
 # %% ../nbs/11c_names.ipynb #68bb5c9t
 @like(kronecker)
-def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, bias=True, shared=False, **options):
+def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, shared=False, **options):
     "The second paper's attention from settings: as in its code, or with qk_norm=False as in its text."
-    project = project or ("after" if not qk_norm and pool != "mean" and bias else "before")
-    return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, bias=bias, shared=shared, **options)
+    project = project or ("after" if not qk_norm and pool != "mean" and options.get("bias", True) else "before")
+    options |= dict(pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, shared=shared)
+    return kronecker(dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #namtied1
 @like(composed)
-def tied(dim: int, heads: int, order: int, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
+def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
     "Kronecker attention that compares before it pools, from settings."
-    return composed([kind], dim, heads, order, [(m,) for m in range(order)], combine=choose("TiedAttention", "combine", combine, _COMBINE),
-                    power=power, qk_norm=qk_norm, **options)
+    combine = choose("TiedAttention", "combine", combine, _COMBINE)
+    options |= dict(combine=combine, power=power, qk_norm=qk_norm)
+    return composed([kind], dim, heads, order, [(m,) for m in range(order)], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148b
 @like(axial)
 def spatial(dim, heads, order, **options) -> AxialAttention:
     "Axial attention along all modes but the first, together."
     if order < 2:
-        raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; choose 'temporal' or 'full'")
+        raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; choose "
+                         "'full'")
     return axial(dim, heads, order, [tuple(range(1, order))], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148t
@@ -253,7 +265,7 @@ ATTENTIONS = {      # name -> maker(dim, heads, order, **settings); add your own
     "spatial": spatial,
     "none": none,
 }
-JOINT = {"full": 1, "full-linear": 1, "multiscale": 1, "divided": 3, "spatial": 3}     # from how many modes on one map holds several
+JOINT = {"full": 1, "full-linear": 1, "multiscale": 1, "divided": 3, "spatial": 3}   # from how many modes on
 
 # %% ../nbs/11c_names.ipynb #3633dcd4
 FEED_FORWARDS = {   # name -> maker(dim, hidden, dropout=…, bias=…, device=…, dtype=…) of a module or None; add your own
@@ -283,4 +295,5 @@ def attention_options(
     "Settings that an attention takes besides dim, heads and order."
     make = found(ATTENTIONS, name)
     known, fixed = signature(make).parameters, ("dim", "heads", "order", *getattr(make, "keywords", {}))
-    return None if any(p.kind is Parameter.VAR_KEYWORD for p in known.values()) else tuple(name for name in known if name not in fixed)
+    if not any(p.kind is Parameter.VAR_KEYWORD for p in known.values()):
+        return tuple(name for name in known if name not in fixed)

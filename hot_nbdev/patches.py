@@ -25,8 +25,8 @@ def patchify(
     "Cut the k modes before the last axis into blocks that do not overlap."
     k, first = len(patch), x.ndim - len(patch) - 1
     if first < 0 or any(p < 1 or n % p for n, p in zip(x.shape[first:], patch)):
-        raise ValueError(f"patchify: x is {tuple(x.shape)}, but must be (*batch, {k} modes, c) with multiples of {tuple(patch)}; pad it, "
-                         "or choose a patch that divides it")
+        raise ValueError(f"patchify: x is {tuple(x.shape)}, but must be (*batch, {k} modes, c) with multiples of "
+                         f"{tuple(patch)}; pad it, or choose a patch that divides it")
     for m in reversed(range(k)):
         x = x.unflatten(first + m, (x.shape[first + m] // patch[m], patch[m]))
     grid, inside = range(first, first + 2 * k, 2), range(first + 1, first + 2 * k, 2)
@@ -40,7 +40,8 @@ def unpatchify(
     "Put the blocks back: the inverse of `patchify`."
     k, first = len(patch), y.ndim - len(patch) - 2
     if first < 0 or y.shape[-2] != prod(patch):
-        raise ValueError(f"unpatchify: y must be (*batch, {k} modes, {prod(patch)}, c) for patch {tuple(patch)}, but is {tuple(y.shape)}")
+        raise ValueError(f"unpatchify: y must be (*batch, {k} modes, {prod(patch)}, c) for patch {tuple(patch)}, but "
+                         f"is {tuple(y.shape)}")
     y = y.unflatten(first + k, tuple(patch))
     y = y.permute(*range(first), *(first + m + k * half for m in range(k) for half in (0, 1)), -1)
     for m in range(k):
@@ -134,10 +135,11 @@ def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
 def _check_stem(stem: nn.Module, causal: Sequence[int]) -> None:
     "Raise unless PyTorch has a convolution along these modes, and no padding shows a causal mode its end."
     if not 1 <= len(stem.modes) <= 3:
-        raise ValueError(f"{type(stem).__name__}: it needs between one and three modes along which it cuts, but patch is {stem.patch}; choose stem='linear'")
+        raise ValueError(f"{type(stem).__name__}: it needs between one and three modes along which it cuts, but patch "
+                         f"is {stem.patch}; choose stem='linear'")
     if stem.padding == "circular" and len(causal):
-        raise ValueError(f"{type(stem).__name__}: padding is 'circular', which lets the first steps see the last ones, but causal is "
-                         f"{tuple(causal)}; choose 'zeros', or leave causal out")
+        raise ValueError(f"{type(stem).__name__}: padding is 'circular', which lets the first steps see the last ones, "
+                         f"but causal is {tuple(causal)}; choose 'zeros', or leave causal out")
 
 # %% ../nbs/11a_patches.ipynb #ptcconv3
 class _Convolutions(nn.Module):
@@ -159,7 +161,7 @@ class _Convolutions(nn.Module):
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         (x, mask), k, n = _whole(x, mask, self.patch), len(self.patch), len(self.modes)
         batch, cut, last = x.shape[:-k - 1], [1 + m for m in self.modes], list(range(-n - 1, -1))
-        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)       # cut modes stand before the channels
+        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)   # cut modes before the channels
         x, mask = apart(x), None if mask is None else apart(mask[..., None]).flatten(0, -n - 2)[..., 0]
         y = self.convolve(x.flatten(0, -n - 2).movedim(-1, 1), mask).movedim(1, -1)
         y = y.reshape(*x.shape[:-n - 1], *y.shape[1:]).movedim(last, cut)
@@ -185,7 +187,7 @@ class ConvStem(_Convolutions):
         _check_stem(self, causal)
         self.pads = [stem_padding(w, s, [m in past for m in self.modes]) for w, s in zip(widths, self.strides)]
         make, count = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(self.modes) - 1], len(widths)
-        size = [in_channels, *(max(dim >> i, 1) for i in reversed(range(count)))]      # doubled from layer to layer, up to dim
+        size = [in_channels, *(max(dim >> i, 1) for i in reversed(range(count)))]      # doubled, up to dim
         self.layers = nn.ModuleList(make(size[i], size[i + 1], widths[i], self.strides[i], **new) for i in range(count))
 
     def plan(self, width: int) -> tuple:
@@ -202,7 +204,7 @@ class LocalStem(ConvStem):
 
 # %% ../nbs/11a_patches.ipynb #ptcchk1
 #| code-fold: true
-#| code-summary: "Source of the check of a model's input: what a mask leaves out is set to zero here, once, so that not even nan can pass"
+#| code-summary: "Source of the check of a model's input: what a mask leaves out is zero from here on, even nan"
 def check_input(
     name: str,            # of the layer, for messages
     x: Tensor,            # (*batch, n1, …, nk, channels)
@@ -213,9 +215,9 @@ def check_input(
     "Check input and mask of a model."
     sizes = x.shape[-order - 1:-1]
     if x.ndim < order + 1 or x.shape[-1] != channels or 0 in sizes:
-        raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but is {tuple(x.shape)}; "
-                         "no mode may be empty, and channels are the last axis: x.movedim moves them there, x[..., None] adds one where "
-                         "there are none, and in_channels says how many")
+        raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but "
+                         f"is {tuple(x.shape)}; no mode may be empty, and channels are the last axis: x.movedim moves "
+                         "them there, x[..., None] adds one where there are none, and in_channels says how many")
     if mask is None:
         return x, None
     batch = x.shape[:-order - 1]
@@ -231,7 +233,7 @@ class PatchEmbed(nn.Module):
         self,
         in_channels: int, dim: int,  # numbers at each position, features of a token
         patch: Sequence[int],        # (p1, …, pk)
-        stem: str = "linear",        # a name in STEMS: 'linear', 'conv' (strided convolutions), or 'local' (one that reaches beyond the patch)
+        stem: str = "linear",        # a name in STEMS: 'linear', 'conv' (strided convolutions) or 'local' (one, wider)
         *,
         width: int = 3,              # least width of the kernels of 'conv' and 'local'
         act: str | None = None,      # 'relu', 'gelu' or 'silu' behind the stem; within 'conv' GELU if None
