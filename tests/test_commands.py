@@ -445,7 +445,7 @@ def test_tables_run_what_is_missing(capsys, monkeypatch):
         ran.append((job.kind, job.data, job.combine, job.seed))
         config = config_for(job, (28, 28, 28), 1, 2)
         told = dict(settings=job.numbers(), training=job.training().to_dict(), model=config.to_dict())
-        append_row(f"studies/papers/{job.kind}.csv", dict(
+        append_row(f"studies/papers/rows/{job.kind}.csv", dict(
             data=f"{job.data}mnist3d", attention=job.label, seed=job.seed,
             **{key: json.dumps(value) for key, value in told.items()}))
 
