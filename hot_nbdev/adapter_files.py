@@ -23,9 +23,7 @@ def _own_tensors(layer: str, adapter: nn.Module) -> Iterator[tuple]:      # of p
             if not key.startswith("base."))
 
 
-def adapter_state_dict(
-    model: nn.Module,
-) -> dict:              # name: tensor
+def adapter_state_dict(model: nn.Module) -> dict:       # name: tensor
     "The numbers of the adapters, and of what trains with them, by name."
     found, every = find_adapters("adapter_state_dict", model), dict(model.named_parameters(remove_duplicate=False))
     tensors = dict(pair for a, names in found.items() for pair in _own_tensors(names[0], a))
@@ -58,17 +56,6 @@ def _read_head(path: str | Path) -> tuple:
         raise ValueError(f"load_adapters: {path} is no whole file of adapters ({type(e).__name__}: {e}); save_adapters writes "
                          "such files: if it was cut or damaged, copy it again") from None
 
-# %% ../nbs/15c_adapter_files.ipynb #af-shapes
-def _twin(layer: str, linear: nn.Module, options: dict, most: int) -> nn.Module:
-    "The adapter that settings ask for, without numbers; its terms are at most as many as the tensors in the file."
-    terms = options.get("terms")
-    if type(terms) is int and terms > most:
-        raise ValueError(f"terms is {terms}, but the file has {most} tensors")
-    twin = make_adapter(layer, nn.Linear(linear.in_features, linear.out_features, device="meta"), **options)
-    if json.loads(json.dumps(twin.settings)) != options:
-        raise ValueError(f"they are {options}, but must name all of {twin.settings}")
-    return twin
-
 # %% ../nbs/15c_adapter_files.ipynb #af-compare-all
 def _compare(who: str, model: nn.Module, settings: dict, kept: dict, shapes: dict) -> None:
     "Raise unless a file fits the model, and the adapters that it has already."
@@ -79,10 +66,16 @@ def _compare(who: str, model: nn.Module, settings: dict, kept: dict, shapes: dic
         if layer not in here:
             raise ValueError(f"{who}: the file has an adapter for {layer!r}, which is no linear layer here; near are "
                              f"{meant(layer, here)}")
-        try:
-            wanted |= {n: tuple(t.shape) for n, t in _own_tensors(layer, _twin(layer, here[layer], options, len(shapes)))}
+        linear, terms = here[layer], options.get("terms")
+        try:        # to make it, without numbers
+            if type(terms) is int and terms > len(shapes):
+                raise ValueError(f"terms is {terms}, but the file has {len(shapes)} tensors")
+            twin = make_adapter(layer, nn.Linear(linear.in_features, linear.out_features, device="meta"), **options)
+            if json.loads(json.dumps(twin.settings)) != options:
+                raise ValueError(f"they are {options}, but must name all of {twin.settings}")
         except (ValueError, TypeError, RuntimeError, OverflowError) as e:
             raise ValueError(f"{who}: the settings of {layer!r} cannot be used ({e})") from None
+        wanted |= {n: tuple(t.shape) for n, t in _own_tensors(layer, twin)}
     for old, names in found.items():
         said = next((settings[n] for n in names if n in settings), None)
         if is_adapter(old) and json.loads(json.dumps(old.settings)) != said:

@@ -58,9 +58,8 @@ class Adapter(Mergeable):
 
     def __init__(
         self,
-        base: nn.Linear,    # (…, D) to (…, H); frozen, otherwise untouched
-        alpha: float,       # α, of the scale s = α / n
-        n: int,             # rank or terms of the update
+        base: nn.Linear,            # (…, D) to (…, H); frozen, otherwise untouched
+        alpha: float, n: int,       # of the scale s = α / n: n is the rank, or the terms, of the update
     ):
         super().__init__()
         if not isinstance(base, nn.Linear) or type(n) is not int or n < 1 or not isfinite(alpha):
@@ -114,11 +113,9 @@ class NdLoRA(Adapter):
     "Update by an NdLinear without bias, ΔW = W_1 ⊗ ⋯ ⊗ W_N, or by a sum of such terms."
     def __init__(
         self,
-        base: nn.Linear,                            # (…, D_1⋯D_N) to (…, H_1⋯H_N)
-        in_features: Sequence[int] | None = None,   # (D_1, …, D_N); default: nearest to square
-        out_features: Sequence[int] | None = None,  # (H_1, …, H_N); default: nearest to square
-        terms: int = 1,                             # R, number of Kronecker products
-        alpha: float = 1.0,                         # scale = alpha / R
+        base: nn.Linear,                    # (…, D_1⋯D_N) to (…, H_1⋯H_N), with these sizes:
+        in_features: Sequence[int] | None = None, out_features: Sequence[int] | None = None,    # default: near square
+        terms: int = 1, alpha: float = 1.0,     # R, number of Kronecker products; scale = alpha / R
     ):
         super().__init__(base, alpha, terms)
         D, H = split_features("NdLoRA: the layer", base, in_features, out_features)
@@ -140,13 +137,8 @@ class NdLoRA(Adapter):
 ADAPTERS = {"lora": LoRA, "ndlora": NdLoRA}
 
 
-def make_adapter(
-    layer: str,         # its name, for errors
-    linear: nn.Linear,  # the layer
-    kind: str,          # a key of ADAPTERS
-    **options,          # of the constructor
-) -> Adapter:
-    "An adapter; what is refused is said with the layer's name."
+def make_adapter(layer: str, linear: nn.Linear, kind: str, **options) -> Adapter:
+    "An adapter of a kind in ADAPTERS; what is refused is said with the layer's name."
     try:
         if kind not in tuple(ADAPTERS):
             raise ValueError(f"kind is {kind!r}; choose one of {tuple(ADAPTERS)}")
@@ -155,22 +147,16 @@ def make_adapter(
         raise ValueError(f"layer {layer!r}: {e}") from None
 
 # %% ../nbs/15b_adapters.ipynb #ad-find
-def find_adapters(
-    op: str,            # who asks, for errors
-    model: nn.Module,
-) -> dict:              # adapter: all the names of its layer
-    "The adapters of a model, at least one."
+def find_adapters(op: str, model: nn.Module) -> dict:       # adapter: all the names of its layer
+    "The adapters of a model, at least one; an error begins with `op`."
     found = {m: names for m, names in linear_layers(model).items() if is_adapter(m)}
     if not found:
         raise ValueError(f"{op}: the model, a {type(model).__name__}, has no adapters; add_adapters makes them")
     return found
 
 # %% ../nbs/15b_adapters.ipynb #ad-train
-def train_adapters(
-    model: nn.Module,
-    kept: Sequence[str] = (),   # names of other parameters that train with them
-) -> nn.Module:                 # the same model
-    "Let the adapters train, and the parameters `kept`, and nothing else."
+def train_adapters(model: nn.Module, kept: Sequence[str] = ()) -> nn.Module:        # the same model
+    "Let the adapters train, and the parameters with the names `kept`, and nothing else."
     found = find_adapters("train_adapters", model)
     parameters = dict(model.named_parameters(remove_duplicate=False))
     model.requires_grad_(False)

@@ -18,9 +18,7 @@ from .kronecker import kron
 from .tensor import multi_mode_dot, unfold
 
 # %% ../nbs/03_factorization.ipynb #bdaade3c
-def cp_to_tensor(
-    cp: tuple,      # (weights, factors): (R,) or None for ones, and one (n_m, R) for each mode
-) -> Tensor:        # (n_1, …, n_k)
+def cp_to_tensor(cp: tuple) -> Tensor:      # (weights, factors): (R,) or None for ones, and one (n_m, R) for each mode
     "Add up the rank-one terms of a CP decomposition."
     weights, factors = cp
     k = len(factors)
@@ -33,8 +31,7 @@ def cp_to_tensor(
 def cp(
     x: Tensor,                         # (n_1, …, n_k), k >= 2, any floating dtype
     rank: int,                         # R, the number of rank-one terms
-    n_iter: int = 200,                 # sweeps of alternating least squares
-    seed: int = 0,                     # of the random start
+    n_iter: int = 200, seed: int = 0,  # sweeps of alternating least squares; of their random start
 ) -> tuple[Tensor, list[Tensor]]:      # weights (R,), largest first, and factors (n_m, R), columns of length one; no gradient
     "Fit `rank` rank-one terms to `x` by alternating least squares; if fewer are exact, its systems may be singular."
     import tensorly as tl
@@ -47,9 +44,7 @@ def cp(
     return weights.to(x), [torch.from_numpy(A)[:, largest_first].to(x) for A in factors]
 
 # %% ../nbs/03_factorization.ipynb #2f3ae258
-def tucker_to_tensor(
-    tucker: tuple,  # (core, factors): (r_1, …, r_k) and one (n_m, r_m) for each mode
-) -> Tensor:        # (n_1, …, n_k)
+def tucker_to_tensor(tucker: tuple) -> Tensor:      # (core, factors): (r_1, …, r_k) and one (n_m, r_m) for each mode
     "Multiply each mode of the core by its factor."
     return multi_mode_dot(*tucker)
 
@@ -74,10 +69,9 @@ def tucker(
 
 # %% ../nbs/03_factorization.ipynb #8433377f
 def rearrange(
-    S: Tensor,               # (M1⋯Mk, N1⋯Nk), any dtype
-    rows: Sequence[int],     # (M1, …, Mk)
-    cols: Sequence[int],     # (N1, …, Nk)
-) -> Tensor:                 # (M1 N1, …, Mk Nk)
+    S: Tensor,                                  # (M1⋯Mk, N1⋯Nk), any dtype
+    rows: Sequence[int], cols: Sequence[int],   # (M1, …, Mk), (N1, …, Nk)
+) -> Tensor:                                    # (M1 N1, …, Mk Nk)
     "Bring the row and column index of each mode together: Kronecker products become rank-one tensors."
     k = len(rows)
     if k != len(cols) or S.shape != (prod(rows), prod(cols)):
@@ -87,10 +81,9 @@ def rearrange(
 
 # %% ../nbs/03_factorization.ipynb #abb667ca
 def unrearrange(
-    T: Tensor,               # (M1 N1, …, Mk Nk)
-    rows: Sequence[int],     # (M1, …, Mk)
-    cols: Sequence[int],     # (N1, …, Nk)
-) -> Tensor:                 # (M1⋯Mk, N1⋯Nk)
+    T: Tensor,                                  # (M1 N1, …, Mk Nk)
+    rows: Sequence[int], cols: Sequence[int],   # (M1, …, Mk), (N1, …, Nk)
+) -> Tensor:                                    # (M1⋯Mk, N1⋯Nk)
     "The matrix whose rearrangement is `T`: the inverse of `rearrange`."
     pairs = list(zip(rows, cols))
     if T.shape != tuple(m * n for m, n in pairs):
@@ -99,9 +92,7 @@ def unrearrange(
     return apart.permute([*range(0, apart.ndim, 2), *range(1, apart.ndim, 2)]).reshape(prod(rows), prod(cols))
 
 # %% ../nbs/03_factorization.ipynb #53f6e525
-def kron_terms_to_matrix(
-    terms: Sequence[Sequence[Tensor]],   # R terms of k factors (M_m, N_m) each
-) -> Tensor:                             # (M1⋯Mk, N1⋯Nk)
+def kron_terms_to_matrix(terms: Sequence[Sequence[Tensor]]) -> Tensor:      # R terms of k factors (M_m, N_m)
     "Add up the Kronecker products of `terms`."
     return sum(kron(*factors) for factors in terms)
 
@@ -113,11 +104,10 @@ class KronTerms(NamedTuple):
 
 
 def nearest_kron(
-    S: Tensor,               # (M1 M2, N1 N2), any floating dtype
-    rows: Sequence[int],     # (M1, M2)
-    cols: Sequence[int],     # (N1, N2)
-    terms: int = 1,          # R, at most the smaller of M1 N1 and M2 N2
-) -> KronTerms:              # R pairs (A_r, B_r), largest first, and the exact error
+    S: Tensor,                                  # (M1 M2, N1 N2), any floating dtype
+    rows: Sequence[int], cols: Sequence[int],   # (M1, M2), (N1, N2)
+    terms: int = 1,                             # R, at most the smaller of M1 N1 and M2 N2
+) -> KronTerms:                                 # R pairs (A_r, B_r), largest first, and the exact error
     "The sum of `terms` Kronecker products that is nearest to `S` in the Frobenius norm."
     T = rearrange(S, rows, cols)
     if T.ndim != 2 or not 1 <= terms <= min(T.shape) or not S.is_floating_point():

@@ -62,11 +62,10 @@ def bias_tensor(
 
 # %% ../nbs/13_ndlinear.ipynb #nd-flops
 def flops(
-    in_features: Sequence[int],              # (D_1, …, D_N)
-    out_features: Sequence[int],             # (H_1, …, H_N)
-    sequence: Sequence[int] | None = None,   # modes as they are multiplied, counted from 0; default 0, 1, …
-    batch: int = 1,                          # samples
-) -> int:                                    # two for each multiply-add, as torch counts; bias additions not
+    in_features: Sequence[int], out_features: Sequence[int],    # (D_1, …, D_N), (H_1, …, H_N)
+    sequence: Sequence[int] | None = None,      # modes as they are multiplied, counted from 0; default 0, 1, …
+    batch: int = 1,                             # samples
+) -> int:                                       # two for each multiply-add, as torch counts; bias additions not
     "Floating-point operations of the mode products one after the other (twice NdLinear eq. 1)."
     D, H = _features("flops", in_features, out_features)
     sizes, found = list(D), 0
@@ -162,10 +161,9 @@ class _Dense:
     @torch.no_grad()
     def from_linear(
         cls,
-        linear: nn.Linear,              # from D_1 ⋯ D_N to H_1 ⋯ H_N features, row-major
-        in_features: Sequence[int],     # (D_1, …, D_N)
-        out_features: Sequence[int],    # (H_1, …, H_N)
-    ):                                  # an NdLinear with bias='full', or False if `linear` has none
+        linear: nn.Linear,      # from D_1 ⋯ D_N to H_1 ⋯ H_N features, row-major
+        in_features: Sequence[int], out_features: Sequence[int],    # (D_1, …, D_N), (H_1, …, H_N)
+    ):                          # an NdLinear with bias='full', or False if `linear` has none
         "The nearest NdLinear in the Frobenius norm: exact for one or two modes, a local optimum for more."
         D, H = _features("NdLinear.from_linear", in_features, out_features)
         if (prod(D), prod(H)) != (linear.in_features, linear.out_features):
@@ -210,12 +208,10 @@ class NdLinear(_Dense, _Parameters, nn.Module):
     "A linear map of tensors that acts on each mode by its own matrix (NdLinear algorithm 1)."
     def __init__(
         self,
-        in_features: Sequence[int],             # (D_1, …, D_N)
-        out_features: Sequence[int],            # (H_1, …, H_N)
+        in_features: Sequence[int], out_features: Sequence[int],    # (D_1, …, D_N), (H_1, …, H_N)
         bias: str | bool = "mode",              # 'mode' or True: b_k (H_k,) for each; 'full': (H_1, …, H_N); False
         sequence: Sequence[int] | None = None,  # modes as they act, counted from 0; default 0, 1, …
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None, dtype: torch.dtype | None = None,
     ):
         super().__init__()
         self.in_features, self.out_features = D, H = _features("NdLinear", in_features, out_features)
@@ -235,10 +231,9 @@ class NdLinear(_Dense, _Parameters, nn.Module):
 
 # %% ../nbs/13_ndlinear.ipynb #nd-dim
 def effective_dimension(
-    in_features: Sequence[int],   # (D_1, …, D_N)
-    out_features: Sequence[int],  # (H_1, …, H_N)
-    bias: str | bool = "mode",    # as in NdLinear
-) -> int:                         # dimension of the set of maps, at almost all parameters
+    in_features: Sequence[int], out_features: Sequence[int],    # (D_1, …, D_N), (H_1, …, H_N)
+    bias: str | bool = "mode",                                  # as in NdLinear
+) -> int:                                                       # dimension of the set of maps, at almost all parameters
     "How many parameters of an NdLinear are independent: all, less N - 1 scales and N - 1 shifts of biases."
     D, H = _features("effective_dimension", in_features, out_features)
     extra = {"mode": sum(H) - (len(H) - 1), "full": prod(H), False: 0}[_bias("effective_dimension", bias)]

@@ -14,12 +14,12 @@ from fnmatch import fnmatchcase
 from functools import cache
 from math import prod
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .kronecker import kron
 from .lines import Table
 from .ndlinear import NdLinear, approximation_error
+from .transformer import FeedForward
 
 # %% ../nbs/15a_replacing.ipynb #rp-square
 @cache          # with many modes the same rest is asked for again and again
@@ -28,8 +28,6 @@ def nearest_square(
     modes: int = 2,  # number of sizes, N
 ) -> tuple:          # (n_1, …, n_N), ascending, with product n and the smallest possible sum
     "Split a size into factors that are as near to each other as its divisors allow."
-    if n < 1 or modes < 1:
-        raise ValueError(f"nearest_square: a positive size and number of modes are needed, but n = {n} and modes = {modes} came")
     if modes == 1:
         return (n,)
     first = [d for d in range(1, round(n ** (1 / modes)) + 1) if n % d == 0]        # the smallest is at most the root
@@ -38,10 +36,7 @@ def nearest_square(
 # %% ../nbs/15a_replacing.ipynb #rp-flat
 class FlatNdLinear(nn.Module):
     "An NdLinear that takes and gives flat features, so that it can stand where an nn.Linear stood."
-    def __init__(
-        self,
-        layer: NdLinear,  # (D_1, …, D_N) to (H_1, …, H_N)
-    ):
+    def __init__(self, layer: NdLinear):        # (D_1, …, D_N) to (H_1, …, H_N)
         super().__init__()
         self.layer = layer
         self.in_features, self.out_features = prod(layer.in_features), prod(layer.out_features)
@@ -66,9 +61,7 @@ def is_adapter(module: nn.Module) -> bool:
     return hasattr(module, "own_parameters")        # which linear layers do not have
 
 # %% ../nbs/15a_replacing.ipynb #rp-layers
-def linear_layers(
-    model: nn.Module,
-) -> dict:              # module: all its names
+def linear_layers(model: nn.Module) -> dict:        # module: all its names
     "Linear layers and adapters of a model; what lies within an adapter belongs to it."
     found, inside = {}, ()
     for name, module in model.named_modules(remove_duplicate=False):
@@ -80,53 +73,36 @@ def linear_layers(
 # %% ../nbs/15a_replacing.ipynb #rp-select-help
 #| code-fold: true
 #| code-summary: "Source of meant: names near to one that does not exist"
-def meant(
-    name: str,          # that does not exist
-    known: Iterable,    # names that do
-) -> str:               # the nearest of them, else the first, for a message
-    "Names that may have been meant."
+def meant(name: str, known: Iterable) -> str:
+    "What may have been meant by a name that does not exist: the nearest of those known, else the first, for a message."
     return ", ".join(map(repr, get_close_matches(name, known, 3, 0.3) or list(known)[:3])) or "none"
-
-# %% ../nbs/15a_replacing.ipynb #rp-hits
-#| code-fold: true
-#| code-summary: "Source of _hits: the layers of one pattern"
-def _hits(op: str, model: nn.Module, found: dict, pattern: str | Callable) -> list:
-    "The layers that a pattern or a function means, at least one."
-    fits = pattern if callable(pattern) else lambda name, module: fnmatchcase(name, pattern)
-    hits = [module for module, names in found.items() if any(fits(name, module) for name in names)]
-    if not hits:
-        other = dict(model.named_modules()).get(pattern)
-        why = "names no linear layer" if other is None else f"is a {type(other).__name__}, not an nn.Linear"
-        near = meant(str(pattern), [name for names in found.values() for name in names])
-        raise ValueError(f"{op}: {pattern!r} {why}; near are {near}; patterns such as '*.up' compare whole names")
-    return hits
 
 # %% ../nbs/15a_replacing.ipynb #rp-select
 #| code-fold: true
 #| code-summary: "Source of select_layers: the layers that are meant, or an error"
-def select_layers(
-    op: str,                                    # who asks, for errors
-    model: nn.Module,
-    select: str | Sequence[str] | Callable,     # names, patterns such as '*.ff.*', or f(name, module)
-) -> dict:                                      # module: all its names
-    "The linear layers that `select` means, each once."
-    found = linear_layers(model)
-    patterns = [select] if isinstance(select, str) or callable(select) else select
-    hits = set().union(*(_hits(op, model, found, pattern) for pattern in patterns))
-    chosen = {module: names for module, names in found.items() if module in hits}
+def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Callable) -> dict:   # module: all its names
+    "The linear layers meant by names, patterns such as '*.ff.*' or f(name, module), each once; errors begin with `op`."
+    found, chosen = linear_layers(model), {}
+    for pattern in [select] if isinstance(select, str) or callable(select) else select:
+        fits = pattern if callable(pattern) else lambda name, module, pattern=pattern: fnmatchcase(name, pattern)
+        hits = {module: names for module, names in found.items() if any(fits(name, module) for name in names)}
+        if not hits:
+            other = dict(model.named_modules()).get(pattern)
+            why = "names no linear layer" if other is None else f"is a {type(other).__name__}, not an nn.Linear"
+            near = meant(str(pattern), [name for names in found.values() for name in names])
+            raise ValueError(f"{op}: {pattern!r} {why}; near are {near}; patterns such as '*.up' compare whole names")
+        chosen |= hits
     for module, names in chosen.items():
         if type(module) not in (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
             raise ValueError(f"{op}: {names[0]!r} is a {type(module).__name__}, which may do more than an nn.Linear; leave "
                              "it out, or make it a plain nn.Linear first: an adapter by remove_adapters(model)")
-    return chosen
+    return {module: names for module, names in found.items() if module in chosen}
 
 # %% ../nbs/15a_replacing.ipynb #rp-split
 def split_features(
-    who: str,                                   # how an error begins: the caller, and the layer
-    linear: nn.Module,                          # anything with in_features and out_features
-    in_features: Sequence[int] | None = None,   # (D_1, …, D_N); default: nearest to square
-    out_features: Sequence[int] | None = None,  # (H_1, …, H_N); default: nearest to square
-) -> tuple:                                     # both as tuples, with the products that the layer has
+    who: str, linear: nn.Module,                # how an error begins; anything with in_features and out_features
+    in_features: Sequence[int] | None = None, out_features: Sequence[int] | None = None,    # default: nearest to square
+) -> tuple:                                     # (D_1, …, D_N), (H_1, …, H_N), with the products that the layer has
     "Sizes of the modes for the features of a linear layer."
     given = [f if f is None else tuple(f) for f in (in_features, out_features)]
     flat = linear.in_features, linear.out_features
@@ -155,12 +131,8 @@ def _check_ties(model: nn.Module, chosen: dict) -> None:
                              "on the new layer")
 
 # %% ../nbs/15a_replacing.ipynb #rp-new
-def put_layer(
-    model: nn.Module,
-    names: Sequence[str],   # where; the empty name is the model itself
-    module: nn.Module,      # what will be there
-) -> nn.Module:             # the model, which is `module` if its name is empty
-    "Put a module where names say."
+def put_layer(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.Module:
+    "The model, with a module where names say; the empty name is the model itself."
     for name in names:
         parent, _, last = name.rpartition(".")
         if not name:
@@ -176,8 +148,8 @@ def _stand_in(name: str, linear: nn.Linear, D: tuple, H: tuple, how: str, made: 
     W, b = linear.weight, linear.bias
     if how == "nearest" and W.is_meta:
         raise ValueError(f"replace_linear: {name!r} is on the meta device and has no numbers; use how='fresh'")
-    fresh = lambda: NdLinear(D, H, b is not None, device=W.device, dtype=W.dtype)
-    layer = fresh() if how == "fresh" else NdLinear.from_linear(linear, D, H)
+    new = dict(device=W.device, dtype=W.dtype)
+    layer = NdLinear.from_linear(linear, D, H) if how == "nearest" else NdLinear(D, H, b is not None, **new)
     for kind, old in linear.named_parameters():
         first = made.setdefault(old, layer)         # the first one that stands in for a layer with this parameter
         if (first.in_features, first.out_features) != (D, H):
@@ -216,23 +188,13 @@ def replace_linear(
     return model, Table([*lines, {"layer": "whole model", "before": before, "after": size(model)}])
 
 # %% ../nbs/15a_replacing.ipynb #rp-ff
-class NdFeedForward(nn.Module):
+class NdFeedForward(FeedForward):
     "The feed-forward network with a GELU and an NdLinear of two modes in the place of each matrix."
     def __init__(
-        self,
-        dim: int,                   # features of a token
-        hidden: int | None = None,  # features within; default 4 dim
-        *,
-        dropout: float = 0.0,       # share of hidden features that training drops
-        bias: bool | None = None,   # a bias for each mode, as in NdLinear; default: yes
-        device=None,
-        dtype=None,
+        self, dim: int, hidden: int | None = None,  # features of a token; features within, default 4 dim
+        *, dropout: float = 0.0,                    # share of hidden features that training drops
+        bias: bool | None = None, **new,            # a bias for each mode, as in NdLinear? default: yes; device, dtype
     ):
-        super().__init__()
-        D, H = nearest_square(dim), nearest_square(4 * dim if hidden is None else hidden)
-        new = dict(bias=bias is not False, device=device, dtype=dtype)
-        self.up, self.down = FlatNdLinear(NdLinear(D, H, **new)), FlatNdLinear(NdLinear(H, D, **new))
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:     # (…, dim), both
-        return self.down(self.dropout(F.gelu(self.up(x))))
+        super().__init__(dim, hidden, dropout=dropout, device="meta")
+        D, H = nearest_square(dim), nearest_square(hidden or 4 * dim)
+        self.up, self.down = (FlatNdLinear(NdLinear(*sizes, bias is not False, **new)) for sizes in ((D, H), (H, D)))

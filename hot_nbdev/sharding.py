@@ -10,6 +10,7 @@ __all__ = ['SHARDED', 'CONTAINERS', 'POINTWISE', 'sent', 'sum_over', 'exchange',
 # %% ../nbs/26_sharding.ipynb #1c419978
 from collections.abc import Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from math import prod
 
@@ -72,20 +73,15 @@ def sum_over(t: Tensor, group) -> Tensor:       # of the same shape in each proc
 
 def exchange(
     t: Tensor,               # (sum of `send`,)
-    send: Sequence[int],     # how many of the numbers go to which process, one after the other
-    receive: Sequence[int],  # how many come from which
+    send: Sequence[int], receive: Sequence[int],    # how many go to which process, one after the other; how many come
     group,                   # process group
 ) -> Tensor:                 # (sum of `receive`,), what came from the first process first
     "A piece to each process, a piece from each; differentiable any number of times."
     return _Linear.apply(t, partial(_deal, group, send, receive), partial(_deal, group, receive, send))
 
 # %% ../nbs/26_sharding.ipynb #31531a6e
-def part_sizes(
-    n: int,             # how many
-    parts: int,         # among how many
-    multiple: int = 1,  # in whole multiples of this; the last one may be incomplete
-) -> list:              # sizes of the parts, as equal as can be, larger ones first
-    "How n positions are shared out."
+def part_sizes(n: int, parts: int, multiple: int = 1) -> list:
+    "How n positions are shared out: in whole multiples but perhaps the last, as equally as can be, larger parts first."
     units, places = -(-n // multiple), range(parts + 1)
     ends = [min(n, multiple * (i * (units // parts) + min(i, units % parts))) for i in places]
     return [b - a for a, b in zip(ends, ends[1:])]
@@ -106,8 +102,7 @@ class Cut:
 # %% ../nbs/26_sharding.ipynb #b5f52902
 def local_part(
     t: Tensor,          # the whole tensor, or a mask
-    mesh,               # DeviceMesh
-    axes: dict,         # axis of t -> axis of the mesh
+    mesh, axes: dict,   # DeviceMesh; axis of t -> axis of the mesh
     multiple: int = 1,  # cut between whole multiples of this, such as the size of a patch
 ) -> Tensor:            # a view
     "The part of a tensor that belongs to this process."
@@ -146,8 +141,7 @@ def _over_parts(sums: list, causal: Sequence[int], cuts: Sequence[Cut]) -> list:
 
 # %% ../nbs/26_sharding.ipynb #112eb3b6
 def part_means(
-    x: Tensor,                  # (B, n1, …, nk, f): the own part, zero where the mask says no
-    mask: Tensor | None,        # bool, (B, n1, …, nk)
+    x: Tensor, mask: Tensor | None,     # (B, n1, …, nk, f): the own part, zero where the mask says no
     causal: Sequence[int],      # causal modes; one of several may not be cut
     cuts: Sequence[Cut] = (),   # modes that are cut
 ) -> tuple:                     # as from `pool` of the whole tensor; of a causal mode that is cut, own places
@@ -167,8 +161,7 @@ def part_means(
 def multiply_part(
     A: Tensor,          # (B, heads, *n_c of the other causal modes, n', n): the map of a mode, or a factor of it
     y: Tensor,          # (B, heads, n1, …, nk, f): the own part, or with the features between two thin factors
-    cut: Cut,           # of this mode
-    causal: Sequence[int] = (),  # causal modes
+    cut: Cut, causal: Sequence[int] = (),   # of this mode; causal modes
 ) -> Tensor:            # like y, with the own positions of the mode, or the features between two factors
     "Multiply a mode whose positions stand on several processes."
     if A.shape[-1] != cut.whole:        # the second of two thin factors: from features to own positions
@@ -232,15 +225,12 @@ def _told(name: str, shape: list, mode: int, group, device) -> list:
 # %% ../nbs/26_sharding.ipynb #f85d3429
 #| code-fold: true
 #| code-summary: "Source of `ModeParts`"
+@dataclass
 class ModeParts:
     "Which modes are cut over which axes of a mesh of devices."
-    def __init__(
-        self,
-        mesh,                       # torch.distributed.device_mesh.DeviceMesh
-        modes: dict,                # mode, counted from 0 -> axis of the mesh, its name or its number
-        sizes: dict | None = None,  # mode -> size on all processes, shared out as `part_sizes` does; default: they tell
-    ):
-        self.mesh, self.modes, self.sizes = mesh, modes, sizes or {}
+    mesh: object                                # torch.distributed.device_mesh.DeviceMesh
+    modes: dict                                 # mode, counted from 0 -> axis of the mesh, its name or its number
+    sizes: dict = field(default_factory=dict)   # mode -> size on all processes, shared out by `part_sizes`; else they tell
 
     def __deepcopy__(self, memo) -> "ModeParts":      # process groups cannot be copied
         return self
@@ -260,7 +250,7 @@ class ModeParts:
 
 # %% ../nbs/26_sharding.ipynb #fa0ba998
 #| code-fold: true
-#| code-summary: "Source of the parts before positions and patches, of what is known to work on a part, and of the check of modes"
+#| code-summary: "Source of the parts before positions and patches, and of what is known to work on a part"
 class Placed:
     "A part before positions: of a whole tensor those of the own part. `shard_modes` puts it there."
     def forward(self, x: Tensor) -> Tensor:
@@ -284,11 +274,6 @@ POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GE
 def _order(module: nn.Module) -> int:
     return module.order if hasattr(module, "order") else len(getattr(module, "patch", None) or module.sizes)
 
-def _counted(name: str, k: int, values: dict) -> dict:       # for modes counted from 0
-    if wrong := [mode for mode in values if mode not in range(-k, k)]:
-        raise ValueError(f"shard_modes: mode {wrong[0]!r} is out of range for {name}, which has {k} modes, counted from 0 to {k - 1}")
-    return {mode % k: value for mode, value in values.items()}
-
 # %% ../nbs/26_sharding.ipynb #ec7f7c01
 #| code-fold: true
 #| code-summary: "Source of the check of modules"
@@ -309,8 +294,7 @@ def _to_cut(name: str, module: nn.Module, pointwise: tuple):
 # %% ../nbs/26_sharding.ipynb #7e58d8b0
 def shard_modes(
     model: nn.Module,            # a KroneckerAttention, a Block, an encoder, a segmenter, or a sequence of such; changed in place
-    mesh,                        # torch.distributed.device_mesh.DeviceMesh
-    modes: dict,                 # mode -> axis of the mesh, its name or its number
+    mesh, modes: dict,           # DeviceMesh; mode -> axis of the mesh, its name or its number
     sizes: dict | None = None,   # mode -> positions (tokens, behind a stem) of all processes; default: they tell one another at each call
     pointwise: tuple = (),       # further classes of modules that act on each position alone
 ) -> nn.Module:                  # the model: it takes the own part of a tensor and returns that of the result
@@ -319,7 +303,11 @@ def shard_modes(
         raise ValueError(f"shard_modes: modes is {modes}; give at least one mode, and each an axis of the mesh for itself")
     found = []
     for name, module, part in [*_to_cut("", model, pointwise)]:
-        parts = ModeParts(mesh, *(_counted(name, _order(module), given) for given in (modes, sizes or {})))
+        k = _order(module)
+        if wrong := [m for m in (*modes, *(sizes or ())) if m not in range(-k, k)]:
+            raise ValueError(f"shard_modes: mode {wrong[0]!r} is out of range for {name}, which has {k} modes, counted "
+                             f"from 0 to {k - 1}")
+        parts = ModeParts(mesh, *({m % k: v for m, v in given.items()} for given in (modes, sizes or {})))
         if len(causal := getattr(module, "causal", ())) > 1 and set(causal) & parts.modes.keys():
             raise ValueError(f"shard_modes: {name} has the causal modes {causal}, which have one joint map, so none of them can be cut; cut "
                              "another mode, or make one mode causal")
@@ -342,8 +330,7 @@ def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the pa
 def sum_gradients(model: nn.Module, mesh, axes: Sequence | None = None) -> None:       # axes of the mesh; default: all
     "Add up the gradients of the weights over processes, after `backward` and before the step."
     grads = [p.grad for p in model.parameters() if p.grad is not None]
-    flat = torch.cat([g.flatten() for g in grads])
+    flat = nn.utils.parameters_to_vector(grads)
     for axis in range(mesh.ndim) if axes is None else axes:
         _add_up(mesh.get_group(axis), flat)
-    for g, t in zip(grads, flat.split([g.numel() for g in grads])):
-        g.copy_(t.view_as(g))
+    nn.utils.vector_to_parameters(flat, grads)

@@ -18,15 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .attention import FullAttention, Seen, attend, merge, split
-from hot_nbdev.axial import (
-    AxialAttention,
-    DividedAttention,
-    NoAttention,
-    into_batch,
-    out_of_batch,
-    pool_windows,
-    spread_windows,
-)
+from .axial import AxialAttention, DividedAttention, NoAttention, into_batch, out_of_batch
 from .kernels import from_past, to_past
 from .models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, series_head
 from .patches import ConvStem, check_input, cut_to, patch_mask, unpatchify
@@ -75,6 +67,7 @@ def _(layer: AxialAttention, x, mask, state, start):
 from functools import partial
 
 from .attention import full_precision, wide
+from .axial import pool_windows, spread_windows
 from .kronecker_attention import along, masked
 from .streams import remember
 from .tied import MixedAttention, TiedAttention, turned
@@ -143,23 +136,16 @@ def _(layer: Block, x, state=None, mask=None):
     y, state = steps(layer.attention, layer.norm1(x), state, mask)
     return layer.rest(x, y), state
 
-# %% ../nbs/23a_streaming.ipynb #c7dcc7e8
-def _reach(stem: nn.Module, mode: int) -> int:
-    "How many steps before a patch the stem of a PatchEmbed reads, along the causal mode."
-    if not isinstance(stem, nn.Linear | ConvStem):
-        raise ValueError(f"steps: how far {type(stem).__name__} reads into the past is not known; choose stem='linear', 'conv' or 'local'")
-    if isinstance(stem, nn.Linear) or mode not in stem.modes:
-        return 0
-    at = stem.modes.index(mode)
-    return sum(pads[at][0] * prod(stride[at] for stride in stem.strides[:i]) for i, pads in enumerate(stem.pads))
-
 # %% ../nbs/23a_streaming.ipynb #c17a5f40
-#| code-fold: true
-#| code-summary: "Source of `_with_tail`"
 def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past: dict) -> tuple:
     "Frames with those before that the stem needs, their mask, how many tokens those are, and what to keep for the next."
-    n, axis = encoder.config.patch[c], c + 1
-    tokens = -(-_reach(encoder.embed.proj, c) // n)
+    stem, n, axis, reach = encoder.embed.proj, encoder.config.patch[c], c + 1, 0
+    if not isinstance(stem, nn.Linear | ConvStem):
+        raise ValueError(f"steps: how far {type(stem).__name__} reads into the past is not known; choose stem='linear', 'conv' or 'local'")
+    if isinstance(stem, ConvStem) and c in stem.modes:      # how many steps before a patch its kernels begin
+        at = stem.modes.index(c)
+        reach = sum(pads[at][0] * prod(stride[at] for stride in stem.strides[:i]) for i, pads in enumerate(stem.pads))
+    tokens = -(-reach // n)
     if not tokens:
         return x, mask, 0, {}
     now = {"tail": x, "known": torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device) if mask is None else mask}
@@ -205,17 +191,6 @@ def _running_mean(tokens: Tensor, taking: Tensor | None, axes: list, past: dict)
     kept = {n: t.sum(axes, dtype=sum_dtype(t.device)) + (past[n] if past else 0) for n, t in both.items()}
     return (kept["total"] / kept["number"].clamp(min=1)).to(tokens.dtype), kept
 
-# %% ../nbs/23a_streaming.ipynb #1f5d59c6
-def _last_tokens(c, tokens: Tensor, taking: Tensor | None, past: dict) -> tuple:
-    "The tokens of the last `lookback` steps, one after the other for each series, and those that are kept."
-    tokens, need = tokens if taking is None else tokens.masked_fill(~taking[..., None], 0.0), -(-c.lookback // c.patch[0])
-    tokens = torch.cat([past["tokens"], tokens], 1) if past else tokens
-    if tokens.shape[1] < need:
-        raise ValueError(f"steps: readout='flatten' reads {c.lookback} steps, but the stream has {tokens.shape[1] * c.patch[0]} so far; "
-                         "give the first call that many, or choose readout='mean'")
-    tokens = tokens[:, tokens.shape[1] - need:]
-    return tokens.movedim(1, -2).flatten(-2), {"tokens": tokens[:, 1:]}
-
 # %% ../nbs/23a_streaming.ipynb #717250d5
 def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, sizes: torch.Size) -> tuple:
     "What the head says of new tokens, of a part of these sizes, and what it keeps."
@@ -228,7 +203,16 @@ def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, siz
     if isinstance(model, HOTClassifier):
         mean, kept = _running_mean(tokens, taking, [*range(1, tokens.ndim - 1)], past)
         return model.head(mean), kept
-    vectors, kept = _running_mean(tokens, taking, [1], past) if c.readout == "mean" else _last_tokens(c, tokens, taking, past)
+    if c.readout == "mean":
+        vectors, kept = _running_mean(tokens, taking, [1], past)
+    else:           # the tokens of the last `lookback` steps, one after the other for each series
+        tokens = tokens if taking is None else tokens.masked_fill(~taking[..., None], 0.0)
+        tokens = torch.cat([past["tokens"], tokens], 1) if past else tokens
+        if tokens.shape[1] < model.steps:
+            raise ValueError(f"steps: readout='flatten' reads {c.lookback} steps, but the stream has "
+                             f"{tokens.shape[1] * c.patch[0]} so far; give the first call that many, or choose readout='mean'")
+        tokens = tokens[:, tokens.shape[1] - model.steps:]
+        vectors, kept = tokens.movedim(1, -2).flatten(-2), {"tokens": tokens[:, 1:]}
     return series_head(c, model.heads, vectors, max(c.horizons), sizes[1:]), kept
 
 # %% ../nbs/23a_streaming.ipynb #570fafa3
@@ -264,10 +248,7 @@ def _model_door(model: Model, x: Tensor, mask: Tensor | None, own: str) -> tuple
 # %% ../nbs/23a_streaming.ipynb #52ea172d
 _BLANK = 64 * b"0"      # in place of the digest, while it is computed
 
-def save_state(
-    state: StreamState,
-    path: str | Path,
-) -> None:
+def save_state(state: StreamState, path: str | Path) -> None:
     "Write a state to a file; one already there stays whole if that fails."
     from safetensors.torch import save
     tensors = {}
@@ -279,10 +260,7 @@ def save_state(
     atomic_write(Path(path), lambda own: own.write_bytes(data.replace(_BLANK, sha256(data).hexdigest().encode(), 1)))
 
 # %% ../nbs/23a_streaming.ipynb #c1d8157b
-def load_state(
-    path: str | Path,
-    device="cpu",
-) -> StreamState:
+def load_state(path: str | Path, device="cpu") -> StreamState:
     "A state that `save_state` wrote."
     from safetensors.torch import load
     try:

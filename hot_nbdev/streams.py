@@ -8,7 +8,6 @@ __all__ = ['StreamState', 'sum_dtype', 'prefix_means', 'attend_next', 'remember'
 
 # %% ../nbs/23_streams.ipynb #3a867c68
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, singledispatch
@@ -57,11 +56,9 @@ def _with_column(t: Tensor, column: Tensor) -> Tensor:
 
 # %% ../nbs/23_streams.ipynb #92dca1a6
 def prefix_means(
-    x: Tensor,              # (B, n1, …, nk, dim): new frames
-    mask: Tensor | None,    # bool, (B, n1, …, nk)
-    time: int,              # the causal mode
-    past: dict,             # tensors of the state, at first none
-) -> tuple:                 # means of each mode and their counts, as `pool` gives them; and the sums to keep
+    x: Tensor, mask: Tensor | None,     # new frames (B, n1, …, nk, dim), and which places take part
+    time: int, past: dict,              # the causal mode; tensors of the state, at first none
+) -> tuple:         # means of each mode and their counts, as `pool` gives them; and the sums to keep
     "Means of the slices over all frames up to each new one."
     counted = _with_column(x, x.new_ones(1) if mask is None else mask[..., None])
     sums = [s.to(sum_dtype(x.device)) for s in prefix_sums(counted, (time,))]
@@ -72,10 +69,9 @@ def prefix_means(
 
 # %% ../nbs/23_streams.ipynb #1fca9e10
 def attend_next(
-    weigh: Callable,                # (q, k, seen) -> map
-    q: Tensor, k: Tensor,           # queries and keys of new frames, (B, heads, C, N, d) and (B, heads, C, N', d)
-    v: Tensor,                      # their values, (B, heads, C, N', f)
-    past: dict,                     # tensors of the state, at first none
+    weigh: Callable,                    # (q, k, seen) -> map
+    q: Tensor, k: Tensor, v: Tensor,    # of new frames, (B, heads, C, N, d), (…, N', d), (…, N', f)
+    past: dict,                         # tensors of the state, at first none
     taking: Tensor | None = None,   # bool, (B, 1, C, N', 1): which keys take part
     share: float = 0.0,             # of each row, spread evenly over what it sees
 ) -> tuple:                         # (B, heads, C, N, f); and what is kept
@@ -125,12 +121,9 @@ def _seen(q: Tensor, k: Tensor, taking: Tensor | None) -> Tensor | None:
 # %% ../nbs/23_streams.ipynb #c2fcd25e
 @singledispatch
 def advance(
-    layer: nn.Module,
-    x: Tensor,              # (B, n1, …, nk, dim): frames that come next
-    mask: Tensor | None,    # bool, (B, n1, …, nk)
-    state: StreamState,
-    start: Tensor,          # (B,): how many frames came before
-) -> tuple:                 # like x; and a state with new tensors and inner ones
+    layer: nn.Module, x: Tensor, mask: Tensor | None,   # new frames (B, n1, …, nk, dim); which places take part
+    state: StreamState, start: Tensor,                  # behind the frames before; (B,): how many those are
+) -> tuple:                                             # like x; and a state with new tensors and inner ones
     "Frames that come next through a layer."
     raise ValueError(f"steps: {type(layer).__name__} cannot be stepped; call it on all frames")
 
@@ -193,14 +186,6 @@ def _made_of(part) -> str:
     own = {n: v for n, v in [*vars(part).items(), *part.named_children()] if not n.startswith(("_", "to_", "training"))}
     return f"{type(part).__name__}({', '.join(f'{n}={_made_of(v)}' for n, v in own.items())})"
 
-# %% ../nbs/23_streams.ipynb #6517ff54
-#| code-fold: true
-#| code-summary: "Source of `_others`: the module that knows other attentions and models comes with the first step"
-@torch.compiler.assume_constant_result
-def _others(name: str = "hot_nbdev.streaming") -> bool:
-    "Import the module that registers other attentions, blocks and models; was that needed?"
-    return name not in sys.modules and bool(import_module(name))
-
 # %% ../nbs/23_streams.ipynb #e625e9a7
 #| code-fold: true
 #| code-summary: "Source of `_door`, which checks frames and mask"
@@ -225,8 +210,6 @@ def steps(
     mask: Tensor | None = None,         # bool, (*batch, n1, …, nk): True takes part
 ) -> tuple:                             # like x; and the state behind these frames
     "Several frames of a stream: the same numbers as from `forward` on all frames so far."
-    if _others():
-        return steps(layer, x, state, mask)
     state, c = StreamState() if state is None else state, time_of(layer, getattr(layer, "causal", ()))
     own, (frames, mask, sizes) = check_owner(_made_of(layer), state), _door(layer, x, mask, state, c)
     past, new = dict(state.tensors), frames.shape[c + 1]
@@ -272,20 +255,14 @@ def _kernel_next(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, 
     return (1 - share) * y + share * even * (y != 0).any(-1, keepdim=True), {**kept, "even": more["sums"]}  # some rows have no weight
 
 # %% ../nbs/23_streams.ipynb #f995576a
-def select_streams(
-    state: StreamState,
-    rows: Sequence[int],    # numbers of streams, in any sequence, also several times the same
-) -> StreamState:           # with these streams
-    "Fork, drop or reorder streams."
+def select_streams(state: StreamState, rows: Sequence[int]) -> StreamState:
+    "Fork, drop or reorder streams: those with these numbers, in any sequence, also several times the same."
     rows = _rows(state, rows, "select_streams")
     return state.map(lambda tensors: {n: t[rows] for n, t in tensors.items()})
 
 # %% ../nbs/23_streams.ipynb #ea816f5b
-def restart_streams(
-    state: StreamState,
-    rows: Sequence[int],    # numbers of the streams that begin anew
-) -> StreamState:
-    "Forget the past of some streams, which then are as new ones; the others go on."
+def restart_streams(state: StreamState, rows: Sequence[int]) -> StreamState:
+    "Forget the past of the streams with these numbers, which then are as new ones; the others go on."
     rows = torch.tensor(_rows(state, rows, "restart_streams"), dtype=torch.long)
 
     def anew(tensors: dict) -> dict:
@@ -313,3 +290,6 @@ def _scaled(phi: nn.Module, q: Tensor, k: Tensor, v: Tensor, past: dict, taking:
         s, top = running_sums(s, top, 2)
         y = scaled_means(a, *(t[:, :, -a.shape[2]:].to(a.dtype) for t in (s, top)))
     return y.to(v.dtype), {"sums": s[:, :, -1], "scale": top[:, :, -1]}
+
+# %% ../nbs/23_streams.ipynb #6517ff55
+import_module("hot_nbdev.streaming")

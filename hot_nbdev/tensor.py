@@ -44,9 +44,7 @@ def fold(
     return m.reshape(shape[axis], *others).movedim(0, axis)
 
 # %% ../nbs/01_tensor.ipynb #4f855214
-def vec(
-    x: Tensor,   # (n_1, …, n_k)
-) -> Tensor:     # (n_1 ⋯ n_k,), row-major; a view of `x` where its strides allow
+def vec(x: Tensor) -> Tensor:   # (n_1, …, n_k) to (n_1 ⋯ n_k,), row-major; a view of `x` where its strides allow
     "All entries of `x` as one vector."
     return x.reshape(-1)
 
@@ -61,18 +59,13 @@ def kolda_index(
     return torch.arange(prod(others)).reshape(others).permute(list(range(len(others)))[::-1]).reshape(-1)
 
 # %% ../nbs/01_tensor.ipynb #d0b4527c
-def outer(
-    *vectors: Tensor,  # at least one, (n_1,), (n_2,), …
-) -> Tensor:           # (n_1, …, n_k)
+def outer(*vectors: Tensor) -> Tensor:      # at least one, (n_1,), (n_2,), … to (n_1, …, n_k)
     "The product of one entry of each vector, for all choices of entries (HOT v2 definition 3.6)."
     if not vectors or any(v.ndim != 1 for v in vectors):
         raise ValueError(f"outer: vectors are needed, at least one, but the shapes are {[tuple(v.shape) for v in vectors]}")
     return reduce(lambda t, v: t[..., None] * v, vectors)
 
 # %% ../nbs/01_tensor.ipynb #ed557e7a
-_LANES = 16     # float32 numbers in one 512-bit vector
-
-
 def shared_product(
     x: Tensor,      # any tensor
     A: Tensor,      # (d, n), with n the size of `axis`
@@ -82,7 +75,7 @@ def shared_product(
     "`mode_dot` with one matrix for all fibers, unchecked: axes before `axis` count the products, those behind it their columns."
     before, (n, *after) = x.shape[:axis], x.shape[axis:]
     left, right, d = prod(before), prod(after), A.shape[0]
-    if right < _LANES:
+    if right < 16:      # float32 numbers in one 512-bit vector
         rows = x.movedim(axis, -1).reshape(left * right, n)
         return F.linear(rows, A, bias).reshape(*before, *after, d).movedim(-1, axis)
     A, x = A.expand(left, d, n), x.reshape(left, n, right)
@@ -119,9 +112,8 @@ def mode_dot(
 
 # %% ../nbs/01_tensor.ipynb #09725f81
 def contraction_sequence(
-    sizes_in: Sequence[int],   # size D_m of each mode before its product
-    sizes_out: Sequence[int],  # size H_m of each mode after its product
-) -> list:                     # positions of the modes, in the sequence that costs least
+    sizes_in: Sequence[int], sizes_out: Sequence[int],  # size of each mode before its product, D_m, and after it, H_m
+) -> list:                                              # positions of the modes, in the sequence that costs least
     "The sequence of mode products with the fewest multiply-adds: ascending 1/D - 1/H."
     key, sequence = [1 / max(d, 1) - 1 / max(h, 1) for d, h in zip(sizes_in, sizes_out, strict=True)], []
     for m in range(len(key)):

@@ -15,23 +15,18 @@ from torch import Tensor
 from .factorization import KronTerms, cp, cp_to_tensor, rearrange
 
 # %% ../nbs/04_universality.ipynb #377735ef
-def enough_terms(
-    rows: Sequence[int],     # (M1, …, Mk)
-    cols: Sequence[int],     # (N1, …, Nk)
-) -> int:                    # the product of all M_m N_m but the largest
-    "So many Kronecker products are enough for every matrix with these block sizes."
+def enough_terms(rows: Sequence[int], cols: Sequence[int]) -> int:      # (M1, …, Mk), (N1, …, Nk)
+    "Enough Kronecker products for every matrix with these block sizes: the product of all M_m N_m but the largest."
     sizes = [m * n for m, n in zip(rows, cols)]
     return prod(sizes) // max(sizes)
 
 # %% ../nbs/04_universality.ipynb #377735f0
 def kron_cp(
-    S: Tensor,               # (M1⋯Mk, N1⋯Nk), k >= 2, any floating dtype
-    rows: Sequence[int],     # (M1, …, Mk)
-    cols: Sequence[int],     # (N1, …, Nk)
-    rank: int,               # R, the number of terms
-    n_iter: int = 200,       # sweeps of alternating least squares
-    seed: int = 0,           # of the random start
-) -> KronTerms:              # R terms of k factors (M_m, N_m), largest first, and the error; no gradient
+    S: Tensor,                                  # (M1⋯Mk, N1⋯Nk), k >= 2, any floating dtype
+    rows: Sequence[int], cols: Sequence[int],   # (M1, …, Mk), (N1, …, Nk)
+    rank: int,                                  # R, the number of terms
+    n_iter: int = 200, seed: int = 0,           # sweeps of alternating least squares; of their random start
+) -> KronTerms:             # R terms of k factors (M_m, N_m), largest first, and the error; no gradient
     "Fit a sum of `rank` Kronecker products to `S`: rearrange, CP, fold. For two modes `nearest_kron` is best."
     T = rearrange(S.detach(), rows, cols)
     weights, factors = cp(T, rank, n_iter, seed)
@@ -41,10 +36,9 @@ def kron_cp(
 
 # %% ../nbs/04_universality.ipynb #ddae257f
 def exact_kron(
-    S: Tensor,               # (M1⋯Mk, N1⋯Nk), any dtype of numbers
-    rows: Sequence[int],     # (M1, …, Mk)
-    cols: Sequence[int],     # (N1, …, Nk)
-) -> list[tuple]:            # at least one term of k factors (M_m, N_m)
+    S: Tensor,                                  # (M1⋯Mk, N1⋯Nk), any dtype of numbers
+    rows: Sequence[int], cols: Sequence[int],   # (M1, …, Mk), (N1, …, Nk)
+) -> list[tuple]:                               # at least one term of k factors (M_m, N_m)
     "Write `S` as a sum of Kronecker products without fitting, keeping the largest mode whole."
     T = rearrange(S, rows, cols)
     l = max(range(T.ndim), key=lambda m: (T.shape[m], m))

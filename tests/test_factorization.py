@@ -35,35 +35,6 @@ def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, seed):
     assert torch.equal(f.unrearrange(T, rows, cols), S)
 
 
-def test_the_rearrangement_has_gradients():
-    leaf = draw(4, 6).requires_grad_()
-    assert torch.autograd.gradcheck(lambda S: f.rearrange(S, (2, 2), (3, 2)), leaf)
-    assert torch.autograd.gradcheck(lambda T: f.unrearrange(T, (2, 2), (2, 3)), leaf)
-
-
-def test_nearest_kron_is_the_best_and_says_how_far():
-    S = draw(6, 6, seed=3)
-    errors = []
-    for terms in (1, 2, 4):
-        found = f.nearest_kron(S, (2, 3), (3, 2), terms)
-        far = torch.linalg.matrix_norm(S - f.kron_terms_to_matrix(found.terms))
-        assert_close(far, found.error)
-        errors.append(far)
-    assert errors[0] > errors[1] > errors[2]
-    for seed in range(20):      # no other pair is nearer
-        A, B = draw(2, 3, seed=seed), draw(3, 2, seed=seed + 50)
-        K = kron(A, B)
-        K = K * (S * K).sum() / K.square().sum()
-        assert (S - K).norm() >= errors[0] - 1e-9
-
-
-def test_nearest_kron_refuses_more_terms_than_there_are():
-    with pytest.raises(ValueError, match="from 1 to 6 terms, but got .* and 7 terms"):
-        f.nearest_kron(draw(6, 6), (2, 3), (3, 2), 7)
-    with pytest.raises(ValueError, match="2 modes .kron_cp takes more"):
-        f.nearest_kron(draw(8, 8), (2, 2, 2), (2, 2, 2))
-
-
 @given(sizes, st.integers(0, 20))
 def test_exact_kron_is_exact_with_as_many_terms_as_the_small_modes_allow(pairs, seed):
     rows, cols = zip(*pairs, strict=True)
@@ -122,18 +93,6 @@ def test_cp_finds_a_tensor_of_its_rank_and_sorts_its_terms():
 def test_cp_to_tensor_takes_no_weights():
     factors = [draw(n, 2, seed=n) for n in (2, 3)]
     assert_close(f.cp_to_tensor((None, factors)), factors[0] @ factors[1].T)
-
-
-def test_tucker_is_exact_at_full_ranks_and_orthonormal():
-    x = draw(3, 4, 5)
-    core, factors = f.tucker(x, (3, 4, 5))
-    assert_close(f.tucker_to_tensor((core, factors)), x)
-    core, factors = f.tucker(x, (2, 2, 2))
-    assert core.shape == (2, 2, 2)
-    for U in factors:
-        assert_close(U.T @ U, torch.eye(2, dtype=F64))
-    with pytest.raises(ValueError, match="ranks"):
-        f.tucker(x, (2, 5, 2))
 
 
 @pytest.mark.filterwarnings("ignore:Trying to compute SVD")

@@ -1,6 +1,6 @@
 """What NdLinear promises beyond test_contracts.py: dense twin, sequence of modes, counts, start, the peer."""
 import re
-from functools import partial, reduce
+from functools import partial
 from inspect import signature
 from math import prod
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from layers import F64, LINEAR, draw_sizes, each, tensor
 from often import examples
 from torch import nn
-from torch.func import functional_call, grad, jacrev, vmap
+from torch.func import functional_call, grad, vmap
 from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 from torch.profiler import ProfilerActivity, profile
@@ -45,58 +45,6 @@ def draw(data, most=4, modes=4):
     sequences = st.none() | st.permutations(range(N))
     return (draw_sizes(data, N, most), draw_sizes(data, N, most), data.draw(st.sampled_from(BIASES)),
             data.draw(sequences))
-
-
-def dense(layer, parameters):
-    "Matrix and constant of the dense layer as functions of the parameters, by Kronecker products."
-    N = len(layer.weights)
-    weights = [parameters[f"weight{k}"] for k in range(N)]
-    W, c = reduce(torch.kron, weights), torch.zeros((), dtype=F64)
-    if layer.bias == "full":
-        c = parameters["bias0"].flatten()
-    elif layer.bias:
-        done = []
-        for k in layer.sequence:                   # b_k meets the weights that come later
-            done.append(k)
-            rows = [torch.ones(w.shape[0], dtype=F64) if j in done else w.sum(1)
-                    for j, w in enumerate(weights)]
-            rows[k] = parameters[f"bias{k}"]
-            c = c + reduce(torch.kron, rows)
-    return W, c
-
-
-@examples(40)
-@given(data=st.data())
-def test_result_and_gradients_are_those_of_the_dense_twin(data):
-    sizes, out, *options = draw(data)
-    layer, x = make(sizes, out, *options), tensor(2, 3, *sizes).requires_grad_()
-    inputs = [x, *layer.parameters()]
-    W, c = dense(layer, dict(layer.named_parameters()))
-    y, want = layer(x).flatten(2), x.flatten(2) @ W.T + c
-    assert_close(y, want)
-    assert_close(layer.to_linear()(x.flatten(2)), want)
-    g = tensor(*y.shape, seed=2)
-    for a, b in zip(torch.autograd.grad(y, inputs, g), torch.autograd.grad(want, inputs, g), strict=True):
-        assert_close(a, b)
-
-
-@examples(20)
-@given(data=st.data())
-def test_the_sequence_changes_a_constant_only(data):
-    sizes, out, bias, sequence = draw(data)
-    layer, other = make(sizes, out, bias), make(sizes, out, bias, sequence)
-    other.load_state_dict(layer.state_dict())
-    change = layer(tensor(5, *sizes)) - other(tensor(5, *sizes))
-    assert_close(change, change[:1].expand(change.shape))
-    if bias != "mode":
-        assert_close(change, torch.zeros_like(change))
-
-
-@pytest.mark.parametrize("bias", BIASES)
-def test_where_sizes_coincide_the_last_modes_are_taken(bias):
-    layer, x = make((4, 4), (2, 3), bias), tensor(4, 4, 4)
-    assert_close(layer(x), torch.stack([layer(a) for a in x]))
-    assert layer(tensor(4, 4, 4, 4)).shape == (4, 4, 2, 3)
 
 
 @examples(40)
@@ -191,22 +139,6 @@ def test_weights_may_be_reparametrized(change):
 
 
 @pytest.mark.parametrize("bias", BIASES)
-@pytest.mark.parametrize("sizes, out", [((2, 4), (2, 4)), ((1, 30), (30, 1))])
-def test_offloading_reaches_every_weight(bias, sizes, out):
-    "accelerate brings weights from the meta device before a module is called: alone, and within others."
-    accelerate = pytest.importorskip("accelerate")
-    layer, x = make(sizes, out, bias), tensor(3, *sizes)
-    want = layer(x)
-    model = nn.Sequential(layer, nn.Flatten())
-    accelerate.cpu_offload(layer)
-    assert all(p.is_meta for p in layer.parameters())
-    assert_close(layer(x), want)
-    accelerate.hooks.remove_hook_from_module(layer, recurse=True)
-    accelerate.cpu_offload(model)
-    assert_close(model(x), want.flatten(1))
-
-
-@pytest.mark.parametrize("bias", BIASES)
 def test_weights_that_are_only_there_while_their_module_is_called(bias):
     "As when shards are gathered: a hook before each module with parameters of its own, and one behind it."
     layer, x = make((3, 4), (4, 2), bias), tensor(5, 3, 4)
@@ -296,29 +228,6 @@ def test_torch_func(case):
     assert_close(vmap(call, (0, None))(both, x), torch.stack([layer(x), other(x)]))
 
 
-@examples(40)
-@given(data=st.data())
-def test_effective_dimension_is_the_rank_of_the_jacobian(data):
-    sizes, out, bias, sequence = draw(data, most=3)
-    layer = make(sizes, out, bias, sequence)
-    parameters = {n: p.detach() for n, p in layer.named_parameters()}
-    basis = torch.cat([torch.zeros(1, prod(sizes)), torch.eye(prod(sizes))]).reshape(-1, *sizes).to(F64)
-    J = jacrev(lambda p: functional_call(layer, p, (basis,)).flatten())(parameters)
-    rank = torch.linalg.matrix_rank(torch.cat([j.flatten(1) for j in J.values()], 1), rtol=1e-9)
-    assert rank == effective_dimension(sizes, out, bias)
-
-
-@examples(30)
-@given(data=st.data())
-def test_flops_are_what_torch_counts(data):
-    sizes, out, bias, sequence = draw(data, most=20, modes=3)
-    layer = make(sizes, out, bias, sequence)
-    layer.way = layer.sequence, bias == "mode"
-    with FlopCounterMode(display=False) as counter:
-        layer(tensor(3, *sizes))
-    assert counter.get_total_flops() == flops(sizes, out, sequence, batch=3)
-
-
 @pytest.mark.parametrize("modes", [1, 2, 3, 4])
 def test_start_keeps_the_variance(modes):
     sizes = (90, 8, 9, 10)[:modes]
@@ -348,29 +257,19 @@ def test_the_nearest_to_zero_is_zero(sizes, out):
 
 @pytest.mark.parametrize("sizes, out", [((3, 4), (2, 5)), ((2, 3, 4), (3, 2, 2)), ((6,), (5,))])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_from_linear_is_nearest(sizes, out, bias, dtype):
-    "For two modes the error is known; for more no small step makes it smaller."
+def test_from_linear_keeps_dtype_and_bias_and_no_small_step_is_nearer(sizes, out, bias):
     torch.manual_seed(0)
-    linear = nn.Linear(prod(sizes), prod(out), bias, dtype=dtype)
+    linear = nn.Linear(prod(sizes), prod(out), bias, dtype=F64)
     layer = NdLinear.from_linear(linear, sizes, out)
-    assert layer.weights[0].dtype == dtype and layer.bias == ("full" if bias else False)
+    assert layer.weights[0].dtype == F64 and layer.bias == ("full" if bias else False)
     assert all(p.requires_grad for p in layer.parameters())
+    assert not bias or torch.equal(layer.biases[0].flatten(), linear.bias)
     error = approximation_error(linear, layer)
-    if len(sizes) == 1:
-        assert error < 1e-6
-    elif len(sizes) == 2:
-        pairs = linear.weight.detach().reshape(*out, *sizes).permute(0, 2, 1, 3).flatten(2).flatten(0, 1)
-        s = torch.linalg.svdvals(pairs)
-        assert abs(error - (1 - s[0] ** 2 / (s ** 2).sum()).sqrt()) < 1e-5
     for W in layer.weights:
-        for _ in range(10):
-            kept, step = W.detach().clone(), 0.01 * torch.randn_like(W)
-            W.data.add_(step)
-            assert approximation_error(linear, layer) > error - 1e-6
-            W.data.copy_(kept)
-    if bias:
-        assert torch.equal(layer.biases[0].flatten(), linear.bias)
+        kept = W.detach().clone()
+        W.data.add_(0.01 * torch.randn_like(W))
+        assert approximation_error(linear, layer) > error - 1e-6
+        W.data.copy_(kept)
 
 
 @pytest.mark.parametrize("sizes, out", [

@@ -4,7 +4,6 @@ import json
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -183,41 +182,6 @@ def test_rows_resume(bench, small, tmp_path, monkeypatch):
     assert asked == [("main", "table", "nd", 1, 1e-2)] and read_rows(out)[-1]["seed"] == "1"
 
 
-def test_equal_time_is_a_study_of_its_own(bench, small, tmp_path, monkeypatch):
-    asked = pretend(bench, monkeypatch)
-    system = replace(bench.SYSTEMS["language"], models=("dense", "nd"), only=(("prose", ("dense",)),))
-    bench.Bench(tmp_path / "rows.csv", tmp_path).all(system, [0])
-    assert [a[2] for a in asked if a[0] == "time"] == ["dense", "nd"]       # on the first data only
-    training = importlib.import_module("studies.ndlinear.systems.training")
-    task = bench.SYSTEMS["language"].task("code", 0)
-    few, many = (training.steps_for(task, task.make["nd"], seconds, tries=3) for seconds in (0.0, 1000.0))
-    assert few == 10 < many
-
-
-def test_data_that_are_not_there_are_named(bench, small, tmp_path, monkeypatch, capsys):
-    (Path(tmp_path) / "data" / "ETTh1.csv").unlink()
-    asked = pretend(bench, monkeypatch)
-    bench.Bench(tmp_path / "rows.csv", tmp_path).all(bench.SYSTEMS["rnn"], [0])
-    said = capsys.readouterr().err
-    assert asked == [] and "rnn ETTh1 is left out: ETTh1.csv is not in the folder of HOT_DATA" in said
-    monkeypatch.setattr(small.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(small.Absent, match="neither aeon nor sktime is installed; pip install"):
-        small.waves("BasicMotions")
-
-
-def test_a_model_that_is_adapted_is_kept(bench, small, tmp_path, monkeypatch):
-    "The second time it is read from its file, with equal weights."
-    asked, store = pretend(bench, monkeypatch), bench.SYSTEMS["adapters"].store
-    for _ in range(2):
-        runs = bench.Bench(tmp_path / "rows.csv", tmp_path / "keep")
-        runs.prepare(bench.SYSTEMS["adapters"], "prose to code", 0)
-        weights = {k: v.clone() for k, v in store.pop(("prose to code", 0)).state_dict().items()}
-    assert [a[0] for a in asked] == ["rate"] * 4 + ["main"] and len(list((tmp_path / "keep").iterdir())) == 1
-    torch.manual_seed(0)
-    fresh = bench.SYSTEMS["language"].task("prose", 0).make["dense"]().state_dict()
-    assert all(torch.equal(weights[k], fresh[k]) for k in fresh)
-
-
 def test_ragged_series_are_read(small):
     found, classes, _ = small.waves("JapaneseVowels")
     x, mask, y = found["TRAIN"]
@@ -232,15 +196,6 @@ def test_masked_hours_do_not_count(bench, small):
     model = task.make["nd"]().eval()
     x, mask, _ = task.parts[2]
     torch.testing.assert_close(model(x + 9.0 * ~mask[..., None], mask), model(x, mask))
-
-
-def test_text_is_split_by_chunks(small):
-    (a, b, c), sha = small.text("prose")
-    whole = small.characters(small.prose_text())
-    assert torch.equal(b[:400], whole[8 * 400:9 * 400]) and torch.equal(c[:400], whole[9 * 400:10 * 400])
-    assert torch.equal(a[8 * 400:9 * 400], whole[10 * 400:11 * 400])
-    assert max(map(torch.max, (a, b, c))) < small.SYMBOLS and len(sha) == 12
-    assert small.characters("a\n~ é").tolist() == [66, 0, 95, 1, 96]
 
 
 def test_an_edition_of_the_book_that_is_not_here_is_told():

@@ -241,15 +241,6 @@ def test_several_adapters(peft, Config):
     assert_close(net(X), y1, rtol=0, atol=1e-12)
 
 
-def test_settings_copies_and_pickles(peft, Config):
-    assert issubclass(Config, peft.PeftConfig)
-    net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
-    assert_close(copy.deepcopy(net)(X), net(X), rtol=0, atol=0)
-    assert pickle.loads(pickle.dumps(net.peft_config["default"])) == net.peft_config["default"]
-    assert net.peft_config["default"].peft_type == "NDLORA" == net.peft_config["default"].peft_type.value
-    assert "LORA" in [t.value for t in peft.PeftType] and "NDLORA" not in [t.value for t in peft.PeftType]
-
-
 def test_lora_of_peft_still_works_beside_it(peft, Config):
     net = adapted(peft, peft.LoraConfig(r=2, target_modules=TARGETS, init_lora_weights=False))
     layer = net.base_model.model.encoder.blocks[0].ff.up

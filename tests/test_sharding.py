@@ -8,8 +8,7 @@ from coverage import Coverage
 from torch import distributed
 from torch.multiprocessing import start_processes
 
-from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.sharding import part_sizes, shard_modes
+from hot_nbdev.sharding import part_sizes
 
 PROCESSES = 4
 GLOO = distributed.is_available() and distributed.is_gloo_available()
@@ -78,20 +77,3 @@ def test_parts_are_as_equal_as_can_be():
                 sizes = part_sizes(n, p, multiple)
                 full = [s for s in sizes if s][:-1]
                 assert sum(sizes) == n and all(s % multiple == 0 for s in full) and len(sizes) == p and min(sizes) >= 0
-
-
-def test_what_cannot_be_cut_says_so_and_stays_as_it_is():
-    class Mesh:
-        ndim = 2
-
-        def get_group(self, axis):
-            return axis
-    layer, conv = KroneckerAttention(8, 2, 2, causal=(0, 1)), torch.nn.Conv1d(2, 2, 3)
-    for model, modes, says in [(layer, {0: "a"}, "none of them can be cut"),
-                               (layer, {2: "a"}, "mode 2 is out of range"),
-                               (torch.nn.Sequential(layer, conv), {0: "a"}, "1 is a Conv1d, which is not known"),
-                               (layer, {}, "give at least one mode"),
-                               (layer, {0: "a", 1: "a"}, "each an axis of the mesh for itself")]:
-        with pytest.raises(ValueError, match=says):
-            shard_modes(model, Mesh(), modes)
-    assert type(layer) is KroneckerAttention

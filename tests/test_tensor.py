@@ -78,14 +78,6 @@ def test_unfold_and_vec_share_memory_where_they_can():
     assert T.unfold(x, 0).data_ptr() == x.data_ptr() == T.vec(x).data_ptr()
 
 
-@pytest.mark.parametrize("mode", [0, 1, 2])
-def test_compiles_without_graph_breaks(mode):
-    x = draw_tensor((3, 4, 20), dtype=torch.float32)
-    A = draw_tensor((5, (3, 4, 20)[mode]), dtype=torch.float32)
-    compiled = torch.compile(lambda x, A: T.mode_dot(x, A, mode), fullgraph=True, backend="aot_eager")
-    assert_close(compiled(x, A), T.mode_dot(x, A, mode))
-
-
 def test_foldings_compile_without_graph_breaks():
     x = draw_tensor((3, 4, 5))
     unfolded = torch.compile(lambda x: 2 * T.unfold(x, 1), fullgraph=True, backend="aot_eager")
@@ -176,36 +168,3 @@ def test_mode_dot_exports_with_a_dynamic_batch(sizes, mode):
     for n in (2, 7):
         y, B = draw_tensor((n, 2, *sizes), seed=2), draw_tensor((n, 2, 5, sizes[mode]), seed=3)
         assert_close(program(y, B), T.mode_dot(y, B, mode, batch=2))
-
-
-def test_contraction_sequence_goes_by_the_difference_of_reciprocals():
-    "From 2 to 1 before from 1000 to 10, and equal keys as they came; the second cannot be read off factors."
-    assert T.contraction_sequence((1000, 2), (10, 1)) == [1, 0]
-    assert T.contraction_sequence((3, 4, 5), (3, 4, 5)) == [0, 1, 2]
-    assert T.contraction_sequence((2, 8, 4), (8, 2, 4)) == [1, 2, 0]
-
-
-def test_unfoldings_are_those_of_the_definition():
-    "In Kolda and Bader's layout the first of the other modes runs fastest, in the other one the last."
-    x = torch.arange(24).reshape(2, 3, 4)
-    rows, kolda = T.unfold(x, 1), T.unfold(x, 1)[:, T.kolda_index(x.shape, 1)]
-    for i, j, k in torch.cartesian_prod(*map(torch.arange, x.shape)).tolist():
-        assert rows[j, 4 * i + k] == x[i, j, k] == kolda[j, i + 2 * k]
-    assert T.vec(x)[T.kolda_index(x.shape)][:3].tolist() == [0, 12, 4] and T.vec(x)[:3].tolist() == [0, 1, 2]
-
-
-@given(shapes, st.data())
-def test_one_row_contracts_a_mode(shape, data):
-    x, mode = draw_tensor(shape), data.draw(st.integers(-len(shape), len(shape) - 1))
-    v = draw_tensor((shape[mode],), seed=1)
-    want = torch.tensordot(x, v, dims=([mode], [0]))
-    assert_close(T.mode_dot(x, v[None], mode).squeeze(mode), want)
-    assert_close(T.multi_mode_dot(x, [v[None]], [mode]).squeeze(mode), want)
-    assert_close(T.multi_mode_dot(x, [draw_tensor((1, n), seed=2) for n in shape]).sum(),
-                 (x * T.outer(*(draw_tensor((1, n), seed=2)[0] for n in shape))).sum())
-
-
-def test_multi_mode_dot_takes_each_mode_once():
-    for mats, modes in [(2, [0]), (2, [0, -2]), (3, None)]:
-        with pytest.raises(ValueError, match="multi_mode_dot"):
-            T.multi_mode_dot(torch.zeros(3, 3), [torch.eye(3)] * mats, modes)

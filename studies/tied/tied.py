@@ -15,11 +15,12 @@ from hot_nbdev.cli.jobs import job_class, run_job
 from hot_nbdev.cli.tables import is_done, merged, planned, read_tables
 from hot_nbdev.train.paired import holm, paired_t
 from hot_nbdev.train.results import read_rows, write_csv
+from hot_nbdev.train.runs import content
 from studies.defaults.defaults import scored
 from studies.rates import choose
 
 HERE = Path(__file__).parent
-TABLES, MARKS, RUNS = HERE / "tables.json", HERE.parent / "marks", HERE.parents[1] / "_build" / "tied"
+TABLES, MARKS, RUNS = HERE / "tables.json", HERE.parent / "marks", HERE.parents[1] / "_build"
 HEAD = "place kind score kind_mean product_mean difference low high p p_corrected".split()
 START, SEARCHED, SEEDS = (-7, -6, -5), 99, (0, 1, 2, 3, 4)      # 3e-4, 1e-3, 3e-3
 
@@ -29,13 +30,13 @@ def rows(folder, kind):
     return read_rows(file) if file.exists() else []
 
 
-def run(table, settings):
-    "One run, unless its row is there; the row."
-    job = job_class(table.command).from_dict({**settings, "results": str(HERE / "rows"), "progress": False})
-    if not is_done(job, rows(HERE, job.kind)):
-        folder = RUNS / f"{settings['data']} {job.attention} {settings.get('horizon', '')} {job.rate} {job.seed}"
-        run_job(job.replace(out=str(folder), resume=folder.exists(), cpu=True))
-    return next(r for r in rows(HERE, job.kind) if is_done(job, [r]))
+def run(table, settings, home=HERE, device="cpu"):
+    "One run of a study, unless its row is there; the row."
+    job = job_class(table.command).from_dict({**settings, "results": str(home / "rows"), "progress": False})
+    if not is_done(job, rows(home, job.kind)):
+        folder = RUNS / home.name / f"{Path(job.data).stem} {job.attention} {job.seed} {content(job.numbers())[:8]}"
+        run_job(job.replace(out=str(folder), resume=folder.exists(), cpu=device == "cpu"))
+    return next(r for r in rows(home, job.kind) if is_done(job, [r]))
 
 
 def rate(name, table, row):
