@@ -72,16 +72,6 @@ def test_parts_on_a_device(device):
     assert tiles[torch.tensor([0])][0].shape == (1, 2, 4, 4, 3)
 
 
-def test_scaler():
-    x = torch.randn(7, 5, 3).double() * torch.tensor([1., 10., 0.]) + 4
-    scaler = Scaler.fit(x)
-    z = scaler.apply(x)
-    assert_close(z.mean((0, 1)), torch.zeros(3).double())
-    assert_close(z.flatten(0, 1).std(0, correction=0), torch.tensor([1., 1., 0.]).double())
-    assert_close(scaler.inverse(z), x)
-    assert scaler.apply(x.float()).dtype == torch.float32
-
-
 @pytest.mark.parametrize("lookback, horizon", [(3, 2), (1, 1), (4, 0)])
 def test_windows_with_a_mask_have_known_targets(lookback, horizon):
     values, mask = torch.randn(30, 2), torch.rand(30, 2, generator=torch.Generator().manual_seed(0)) < 0.9

@@ -90,6 +90,7 @@ def test_what_a_u_net_cannot_take():
     with pytest.raises(ValueError, match=r"sizes are \(32, 40\).*multiple of 16"):
         UNetNet(UNetConfig(width=2))(torch.randn(1, 32, 40, 1))
     assert issubclass(FieldConfig, Config)
+    assert sum(p.numel() for p in UNetNet(UNetConfig(in_channels=2)).parameters()) == 462_753       # as page 61 says
 
 
 def test_the_token_reads_every_position_and_the_axial_part_is_the_axial_layer():

@@ -14,12 +14,11 @@ from hot_nbdev.data.files import (
     Source,
     check_numbers,
     fetch,
-    file_md5,
+    file_hash,
     load_array,
     load_arrays,
     official_file,
     read_whole,
-    sha256,
 )
 
 BODY = bytes(range(256)) * 4000          # about a megabyte: several reads
@@ -68,7 +67,7 @@ def test_download(home, tmp_path, capsys):
     assert "100%" in bar and bar.endswith("\n")
     fetch(f"{home}/unsaid", tmp_path / "y.bin", MD5, progress=True)
     assert "B/s" in capsys.readouterr().err
-    fetch(f"{home}/whole", tmp_path / "z.bin", sha256(path), progress=False)
+    fetch(f"{home}/whole", tmp_path / "z.bin", file_hash(path), progress=False)
     assert capsys.readouterr().err == ""
 
 
@@ -91,13 +90,6 @@ def test_failed_download_leaves_nothing(home, tmp_path, path, error, text):
     assert files(tmp_path) == []
 
 
-def test_existing_file_is_not_overwritten(home, tmp_path):
-    (tmp_path / "x.bin").write_text("mine")
-    with pytest.raises(FileExistsError, match="stays as it is"):
-        fetch(f"{home}/whole", tmp_path / "x.bin", MD5)
-    assert (tmp_path / "x.bin").read_text() == "mine"
-
-
 def test_half_a_file_never_has_its_final_name(home, tmp_path):
     HELD.clear()
     work = threading.Thread(target=fetch, args=(f"{home}/held", tmp_path / "x.bin", MD5), daemon=True)
@@ -109,7 +101,7 @@ def test_half_a_file_never_has_its_final_name(home, tmp_path):
     assert [n for n in files(tmp_path) if n.endswith(".part")] and not (tmp_path / "x.bin").exists()
     HELD.set()
     work.join(20)
-    assert files(tmp_path) == ["x.bin"] and file_md5(tmp_path / "x.bin") == MD5
+    assert files(tmp_path) == ["x.bin"] and file_hash(tmp_path / "x.bin", "md5") == MD5
 
 
 def test_interrupted_download_leaves_nothing(home, tmp_path, monkeypatch):
@@ -167,14 +159,6 @@ def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
         official_file("x", source, tmp_path)
     assert official_file("x", source, tmp_path, unchecked=True) == path
     assert official_file("x", source, tmp_path, verify=False) == path
-
-
-def test_sha256_goes_before_md5(home, tmp_path):
-    source = Source("x.bin", "https://example.org", f"{home}/whole", MD5, (), "", "", "0" * 64)
-    with pytest.raises(ValueError, match="should have the checksum 0000"):
-        official_file("x", source, tmp_path)
-    right = source._replace(md5="0" * 32, sha256=hashlib.sha256(BODY).hexdigest())
-    assert sha256(official_file("x", right, tmp_path)) == right.checksum
 
 
 def test_all_members_of_a_gzip_file_are_read(tmp_path):

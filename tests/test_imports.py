@@ -10,7 +10,8 @@ from chapters import ROOT
 PACKAGE = ROOT / "hot_nbdev"
 FILES = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent != PACKAGE or not p.stem.startswith("_")]
 MODULES = ["hot_nbdev", *(".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for p in FILES)]
-HEAVY = ["tensorly", "scipy", "matplotlib", "sklearn", "medmnist", "accelerate", "pandas", "pooch", "IPython", "nbdev"]
+HEAVY = ["tensorly", "scipy", "matplotlib", "sklearn", "medmnist", "accelerate", "pandas", "pooch", "IPython", "nbdev",
+         "monai"]
 
 
 LAYERS = ["KroneckerAttention", "FullAttention", "AxialAttention", "DividedAttention", "MultiscaleAttention",

@@ -86,15 +86,36 @@ def quick(bench, small, tmp_path):
     return bench.Bench(tmp_path / "rows.csv", tmp_path / "keep", quick=True)
 
 
+def check_sizes(system, make, where):
+    """Within five percent of NdLinear; the wide NdLinear of the language model, of the dense model. Adapters count what
+    they say."""
+    layers = importlib.import_module("studies.ndlinear.systems.layers")
+    if system.name == "adapters":
+        sizes, blocks = {kind: layers.count(f()) for kind, f in make.items()}, 2
+        assert sizes["lora-2"] == 2 * sizes["lora-1"] == 4 * blocks * (4 * 64 + 320)
+        assert sizes["ndlora-4"] == 4 * sizes["ndlora-1"] == 4 * blocks * (4 * 128 + 2 * 256)
+        assert sizes["krona"] == blocks * (4 * (16 + 16 * 16) + 2 * (16 + 16 * 64))
+        assert sizes["none"] == 0 < sizes["head"] < sizes["full"]
+    elif system.name != "teacher":
+        sizes = {kind: layers.size(f) for kind, f in make.items()}
+        for kind in {"dense-equal", "dense-thin", "low-rank", "kron", "tcl", "tt"} & set(sizes):
+            assert abs(sizes[kind] / sizes["nd"] - 1) < 0.05, (where, kind, sizes)
+        assert "nd-large" not in sizes or abs(sizes["nd-large"] / sizes["dense"] - 1) < 0.05
+        assert sizes["nd"] < sizes["dense"]
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_every_model_of_a_system_takes_a_step(bench, quick, name):
+def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(bench, quick, name):
     assert list(bench.SYSTEMS) == SYSTEMS
     training = importlib.import_module("studies.ndlinear.systems.training")
     system = bench.SYSTEMS[name]
     for data in system.data:
         quick.prepare(system, data, 0)
         task = system.task(data, 0)
+        check_sizes(system, task.make, data)
         assert set(system.kinds(data)) <= set(task.make)
+        if name == "language" and data != "prose":          # the same models on other letters
+            continue
         for kind in system.kinds(data):
             torch.manual_seed(0)
             model = task.make[kind]()
@@ -110,42 +131,14 @@ def test_every_model_of_a_system_takes_a_step(bench, quick, name):
             assert trained and all(p.grad is not None for p in trained), kind
 
 
-@pytest.mark.parametrize("name", [n for n in SYSTEMS if n not in ("adapters", "teacher")])
-def test_rivals_are_of_equal_size(bench, quick, name):
-    "Within five percent of NdLinear; the wide NdLinear of the language model, of the dense model."
-    layers, system = importlib.import_module("studies.ndlinear.systems.layers"), bench.SYSTEMS[name]
-    for data in system.data:
-        quick.prepare(system, data, 0)
-        make = system.task(data, 0).make
-        sizes = {kind: layers.size(f) for kind, f in make.items()}
-        for kind in {"dense-equal", "dense-thin", "low-rank", "kron", "tcl", "tt"} & set(sizes):
-            assert abs(sizes[kind] / sizes["nd"] - 1) < 0.05, (data, kind, sizes)
-        if "nd-large" in sizes:
-            assert abs(sizes["nd-large"] / sizes["dense"] - 1) < 0.05
-        assert sizes["nd"] < sizes["dense"]
-
-
-def test_adapters_count_what_they_say(bench, quick):
-    layers, system = importlib.import_module("studies.ndlinear.systems.layers"), bench.SYSTEMS["adapters"]
-    quick.prepare(system, "prose to code", 0)
-    make = system.task("prose to code", 0).make
-    sizes = {kind: layers.count(f()) for kind, f in make.items()}
-    blocks = 2
-    assert sizes["lora-2"] == 2 * sizes["lora-1"] == 4 * blocks * (4 * 64 + 320)
-    assert sizes["ndlora-4"] == 4 * sizes["ndlora-1"] == 4 * blocks * (4 * 128 + 2 * 256)
-    assert sizes["krona"] == blocks * (4 * (16 + 16 * 16) + 2 * (16 + 16 * 64))
-    assert sizes["none"] == 0 < sizes["head"] < sizes["full"]
-
-
 @pytest.mark.parametrize("name, data, model", [("table", "wine", "kron"), ("diffusion", "vessel", "nd"),
-                                               ("language", "code", "low-rank"), ("waves", "JapaneseVowels", "nd")])
+                                               ("waves", "JapaneseVowels", "nd")])
 def test_a_seed_gives_the_same_row_twice(bench, quick, name, data, model):
     def row(seed=3):
         found, _ = quick.run("main", bench.SYSTEMS[name], data, model, seed, 3e-3)
         return {k: v for k, v in found.items() if k != "cpu_seconds"}
     first = row()
-    quick.run("main", bench.SYSTEMS[name], data, "dense", 4, 1e-2)
-    assert row() == first and row(5) != first
+    assert row(5) != first == row()
     assert list(first) == [k for k in bench.HEAD if k != "cpu_seconds"]
 
 

@@ -21,7 +21,6 @@ from hot_nbdev.train.loop import evaluate  # noqa: E402
 from hot_nbdev.train.paired import (  # noqa: E402
     add_rows,
     delong,
-    holm,
     paired_bootstrap,
     paired_t,
     read_scores,
@@ -53,7 +52,7 @@ def two_scores(seed, n=80, ties=False, shared=0.7):
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_delong_is_what_all_pairs_give(seed, ties):
     label, one, other = two_scores(seed, ties=ties)
     auc, S = by_pairs(label, (one, other))
@@ -72,26 +71,11 @@ def test_delong_is_what_all_pairs_give(seed, ties):
     assert ranks.error == pytest.approx(found.error, rel=1e-10)
 
 
-def test_delong_of_several_runs_is_that_of_their_means():
-    label, one, other = two_scores(0, n=400)
-    g = np.random.default_rng(1)
-    runs = [np.stack([s + 0.5 * g.standard_normal(400) for _ in range(3)]) for s in (one, other)]
-    found, turned = delong(label, *runs), delong(label, *(r[::-1] for r in runs))
-    auc = [np.mean([roc_auc_score(label, s) for s in model]) for model in runs]
-    assert np.allclose((found.one, found.other), auc, atol=1e-14) and found.error == pytest.approx(turned.error)
-    above = [[(s[label == 1, None] > s[label == 0]).astype(float) for s in model] for model in runs]
-    V, W = (np.stack([np.mean([pairs.mean(m) for pairs in model], 0) for model in above]) for m in (1, 0))
-    S = np.cov(V) / V.shape[1] + np.cov(W) / W.shape[1]
-    assert found.error == pytest.approx(math.sqrt(S[0, 0] + S[1, 1] - 2 * S[0, 1]), rel=1e-10)
-    assert found.error < min(delong(label, *pair).error for pair in zip(*runs, strict=True))
-    assert delong(label, runs[0][:1], runs[1][0]) == delong(label, runs[0][0], runs[1][0])
-
-
 def test_delong_and_the_bootstrap_agree():
     label, one, other = two_scores(1, n=400)
     exact = delong(label, one, other)
-    drawn = paired_bootstrap({"label": label, "s": one}, {"label": label, "s": other},
-                             lambda s: roc_auc_score(s["label"], s["s"]), draws=600, within="label")
+    auc = lambda s: (s["s"][s["label"] == 1, None] > s["s"][s["label"] == 0]).mean()  # noqa: E731
+    drawn = paired_bootstrap({"label": label, "s": one}, {"label": label, "s": other}, auc, draws=600, within="label")
     assert drawn.difference == pytest.approx(exact.difference, abs=1e-12)
     assert drawn.error == pytest.approx(exact.error, rel=0.1)
     assert drawn.correlation == pytest.approx(exact.correlation, abs=0.1)
@@ -219,13 +203,6 @@ def test_scores_that_are_not_there(tmp_path, row, message):
         read_scores({"scores": str(tmp_path / "a" / "x.npz")}, tmp_path)
 
 
-def test_a_row_that_is_there_keeps_its_scores(tmp_path):
-    row = {"run": "r", "scores": scores_name("r", None, [{}])}
-    for value in (1.0, 2.0):
-        add_rows(tmp_path / "t.csv", [row], [[{"a": torch.tensor([value])}]])
-    assert len(read_rows(tmp_path / "t.csv")) == 1 and read_scores(row, tmp_path)["a"].tolist() == [1]
-
-
 class Plain(Task):
     "A task that keeps nothing."
     name, criterion = "plain", "error"
@@ -303,9 +280,3 @@ def test_differences_over_seeds_are_students(n):
     assert paired_t(a, a).p == 1.0 and paired_t(a, a).error == 0.0 and paired_t(a + 1, a).p < 1e-6
     with pytest.raises(ValueError, match="leave out seeds that only one model has"):
         paired_t(a, b[:-1])
-
-
-def test_holm_is_the_step_down_correction():
-    ps = [0.01, 0.04, 0.03, 0.5, 0.005]
-    assert holm(ps) == pytest.approx([0.04, 0.09, 0.09, 0.5, 0.025])
-    assert holm([]) == [] and holm([0.9, 0.8]) == [1.0, 1.0]

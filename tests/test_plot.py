@@ -46,7 +46,6 @@ def test_the_grid_is_modes_times_blocks_by_heads_in_one_scale(batch):
 @pytest.mark.parametrize("call, message", [
     (lambda: plot_maps(torch.rand(2, 3, 3)), "must be a list of blocks"),
     (lambda: plot_maps(maps(2), ["time"]), "1 names ('time',) for 2 modes"),
-    (lambda: plot_joint([torch.eye(2)], "mean"), "combine is 'mean'"),
     (lambda: plot_joint([torch.eye(2)], query=(0, 0)), "the modes have sizes (2,)"),
     (lambda: plot_curves([]), "the rows have none"),
 ])
@@ -56,9 +55,9 @@ def test_errors_say_what_came_and_draw_nothing(call, message):
     assert message in str(error.value) and not plt.get_fignums()
 
 
-def test_curves_take_names_as_they_stand_in_rows_and_leave_out_what_is_not_there():
+def test_curves_leave_out_what_is_not_there():
     points = [(0, 1.0), (0, float("nan")), (1, 2.0), (1, 4.0), (None, 9.0)]
     rows = [{"step": s, "mode": 0, "stable_rank": v} for s, v in points]
-    ax = plot_curves(rows, labels={0: "time"})
-    assert ax.get_legend().get_texts()[0].get_text() == "time"
+    ax = plot_curves(rows)
+    assert ax.get_legend().get_texts()[0].get_text() == "0"
     assert ax.lines[0].get_xdata().tolist() == [0, 1] and ax.lines[0].get_ydata()[1] == 3

@@ -104,10 +104,8 @@ def spoiled(rows=60, **cells):
 
 # what else is wrong with a table, the tests of series try
 @pytest.mark.parametrize("stamps, values, message", [
-    (dates(60), spoiled(r30="nan"), "column 'a'"), (dates(60), spoiled(r59="nan"), "--mend"),
-    (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"), (dates(5), spoiled(5), "5 rows"),
-    (np.array(["", *dates(59).astype(str)]), spoiled(), "should be a time"), (dates(60), spoiled(r30="x"), "'x'"),
-], ids=["nan", "trailing-nan", "unsorted", "short", "no-date", "word"])
+    (dates(60), spoiled(r59="nan"), "--mend"), (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"),
+    (dates(5), spoiled(5), "5 rows")], ids=["nan", "unsorted", "short"])
 def test_a_series_that_cannot_be_used_is_named(series, capsys, stamps, values, message):
     write_lines("bad.csv", stamps, values)
     assert message in fails(capsys, hot_predict, "run", "bad.csv")
@@ -135,15 +133,10 @@ def test_missing_values_are_hidden_where_the_model_was_trained_so(series):
 
 
 # what else is wrong with an array, the tests of volumes and scenes try
-@pytest.mark.parametrize("change, message", [
-    (lambda x: np.where(x > 200, np.nan, x), "not finite"), (lambda x: x / 255, "between 0 and 1"),
-    (lambda x: x.astype(int) * 4, "scale them to 0"),
-    (lambda x: np.pad(x, ((0, 0), (0, 1), (0, 0), (0, 0))), "of the size (4, 4, 4)"),
-    (lambda x: x[:0], "shape"), (lambda x: x.astype("O"), "pickled"),
-], ids=["nan", "unit", "far", "size", "empty", "objects"])
-def test_volumes_that_cannot_be_used_are_named(volumes, capsys, change, message):
-    np.save("bad.npy", change(volumes), allow_pickle=True)
-    assert message in fails(capsys, hot_predict, "run", "bad.npy")
+def test_volumes_that_cannot_be_used_are_named(volumes, capsys):
+    for bad, message in ((volumes / 255, "between 0 and 1"), (volumes.astype("O"), "pickled")):
+        np.save("bad.npy", bad, allow_pickle=True)
+        assert message in fails(capsys, hot_predict, "run", "bad.npy")
 
 
 def test_volumes_get_a_row_each(volumes, capsys):
@@ -165,12 +158,9 @@ def test_a_mask_beside_the_volumes_is_used(volumes):
         assert a.read() == b.read()
 
 
-@pytest.mark.parametrize("change, message", [
-    (lambda x: np.where(x > 1, np.nan, x), "not finite"), (lambda x: x[..., :2], "(H, W, 3)"),
-    (lambda x: x[:3], "3 × 9 pixels"), (lambda x: x[None], "shape")], ids=["nan", "bands", "small", "dates"])
-def test_scenes_that_cannot_be_used_are_named(scene, capsys, change, message):
-    np.save("bad.npy", change(scene))
-    assert message in fails(capsys, hot_predict, "run", "bad.npy")
+def test_a_scene_that_cannot_be_used_is_named(scene, capsys):
+    np.save("bad.npy", scene[:3])
+    assert "3 × 9 pixels" in fails(capsys, hot_predict, "run", "bad.npy")
 
 
 def test_the_picture_is_a_choice(scene, capsys, tmp_path):

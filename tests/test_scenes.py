@@ -35,28 +35,6 @@ def test_windows_of_parts_share_no_pixel(H, W, block, gap):
         assert not len(apart) or apart.min() == gap + 1
 
 
-def test_scene_files(tmp_path):
-    rng = np.random.RandomState(0)
-    np.save(tmp_path / "s.npy", rng.rand(24, 24, 3))
-    np.save(tmp_path / "m.npy", rng.randint(0, 3, (24, 24)))
-    a = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
-    b = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
-    x, y = a.train[torch.arange(len(a.train))]
-    assert x.shape[1:] == (4, 4, 3) and torch.equal(x, b.train[torch.arange(len(b.train))][0])
-    assert set(y.unique().tolist()) == {-1, 0, 1} and a.about["codes"] == [1, 2]
-    assert sum(c.sum() for c in a.about["class_counts"].values()) == (a.train.labels >= 0).sum()
-    with pytest.raises(ValueError, match="multiple of window"):
-        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy", block=6)
-    broken = rng.rand(24, 24, 3)
-    broken[0, 0, 0] = np.nan
-    np.save(tmp_path / "s.npy", broken)
-    with pytest.raises(ValueError, match="holds 1 values that are not finite"):
-        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
-    np.save(tmp_path / "m.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(ValueError, match="cannot be read.*pickle"):
-        scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy")
-
-
 def ssl4eo(folder, n, save, product="nlcd"):
     rng = np.random.RandomState(0)
     for i in range(n):
@@ -115,6 +93,26 @@ def stored(folder, codes=CODES, scene=None):
     return dict(name=folder / "s.npy", window=4, labels=folder / "m.npy")
 
 
+def test_scene_files(tmp_path):
+    "The same parts each time, scaled by their training pixels; windows overlap in training alone."
+    given = stored(tmp_path)
+    a, b = scene_data(**given), scene_data(**given, block=8, stride=2)
+    x, y = a.train[torch.arange(len(a.train))]
+    assert x.shape[1:] == (4, 4, 3) and torch.equal(x, scene_data(**given).train[torch.arange(len(a.train))][0])
+    assert set(y.unique().tolist()) == {-1, 0, 1} and a.about["codes"] == [2, 5]
+    assert sum(c.sum() for c in a.about["class_counts"].values()) == (a.train.labels >= 0).sum()
+    pixels = np.load(given["name"])[a.about["region"].numpy() == 0]
+    assert a.about["scaler"].mean.numpy() == pytest.approx(pixels.mean(0))
+    assert a.about["scaler"].std.numpy() == pytest.approx(pixels.std(0))
+    times = [torch.zeros(24, 24) for _ in range(3)]
+    for seen, part in zip(times, b[:3], strict=True):
+        for r, c in part.corners.tolist():
+            seen[r:r + 4, c:c + 4] += 1
+    assert [bool((seen > 1).any()) for seen in times] == [True, False, False]
+    with pytest.raises(ValueError, match="multiple of window"):
+        scene_data(**given, block=6)
+
+
 def put_code(code, dtype=np.int64):
     codes = CODES.astype(dtype)
     codes[7, 9] = code
@@ -156,6 +154,8 @@ def test_scenes_of_other_kinds(tmp_path):
     scene = np.random.RandomState(0).randint(0, 9999, (24, 24, 3))
     a, b = (scene_data(**stored(tmp_path, scene=scene.astype(t))).train.scene for t in ("uint16", "float64"))
     assert torch.equal(a, b)
+    with pytest.raises(ValueError, match="holds 1 values that are not finite"):
+        scene_data(**stored(tmp_path, scene=np.where(np.arange(1728).reshape(24, 24, 3), scene, np.nan)))
     scene[0, 0, 0] = -9999
     assert "1 values of the scene are -9999" in scene_data(**stored(tmp_path, scene=scene)).about["told"][0]
 
@@ -246,31 +246,6 @@ def test_official_sentinel2():
     x, y = splits.train[torch.arange(4)]
     assert x.shape == (4, 5, 16, 16, 13) and y.max() < 5
     assert len(splits.about["classes"]) == 5 and splits.train.labels.shape == (101, 100)
-
-
-def test_scenes_are_scaled_by_their_training_pixels(tmp_path):
-    rng = np.random.RandomState(0)
-    values = rng.rand(24, 24, 3)
-    np.save(tmp_path / "s.npy", values)
-    np.save(tmp_path / "m.npy", rng.randint(0, 3, (24, 24)))
-    found = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy").about
-    pixels = values[found["region"].numpy() == 0]
-    assert found["scaler"].mean.numpy() == pytest.approx(pixels.mean(0))
-    assert found["scaler"].std.numpy() == pytest.approx(pixels.std(0))
-
-
-def test_windows_overlap_in_training_alone(tmp_path):
-    rng = np.random.RandomState(0)
-    np.save(tmp_path / "s.npy", rng.rand(32, 32, 3))
-    np.save(tmp_path / "m.npy", rng.randint(1, 3, (32, 32)))
-    splits = scene_data(tmp_path / "s.npy", 4, labels=tmp_path / "m.npy", block=8, stride=2)
-    overlaps = []
-    for part in (splits.train, splits.val, splits.test):
-        times = torch.zeros(32, 32)
-        for r, c in part.corners.tolist():
-            times[r:r + 4, c:c + 4] += 1
-        overlaps.append(bool((times > 1).any()))
-    assert overlaps == [True, False, False]
 
 
 def test_images_are_scaled_by_those_of_the_training(tmp_path):

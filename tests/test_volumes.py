@@ -25,13 +25,12 @@ def volumes(folder, flag, size=28, n=(3, 2, 2), **changed):
     return path
 
 
-@pytest.mark.parametrize("name", VOLUMES)
-@pytest.mark.parametrize("size", [28, 64])
-def test_every_volume_set(tmp_path, name, size):
+@pytest.mark.parametrize("name, size", [("organ", 28), ("vessel", 28), ("vessel", 64)])
+def test_a_volume_set_without_and_with_its_checksum(tmp_path, name, size):
     pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
     volumes(tmp_path, name + "mnist3d", size)
     before = "torchvision" in sys.modules           # a rival of another test may have brought it
-    splits = volume_data(name, size, tmp_path, verify=False)
+    splits = volume_data(name, size, folder=tmp_path, verify=False)
     x, y = splits.train[torch.tensor([2, 1])]
     assert x.shape == (2, size, size, size, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
     assert splits.about["counts"] == (3, 2, 2) and len(splits.about["md5"]) == 32
@@ -86,7 +85,7 @@ def test_an_archive_of_ones_own(tmp_path):
     assert torch.equal(x[0, ..., 0], torch.from_numpy(arrays["val_images"][1]).float() / 255) and y.tolist() == [1]
     about = parts.about
     assert about["classes"] == ["class 1", "class 4"] and about["codes"] == [1, 4] and about["told"] == []
-    assert about["counts"] == (5, 2, 3) and about["name"] == "mine" and len(about["checksum"]) == 64
+    assert about["counts"] == (5, 2, 3) and about["name"] == "mine"
     known = about["input"]
     assert (known["sizes"], known["dtype"], known["axis"]) == ([6, 7, 8], "uint8", "none")
     arrays = own(tmp_path / "mine.npz", np.float64, (6, 7, 8, 2))  # channels, and values that are no bytes
@@ -137,11 +136,11 @@ def test_official_sets_of_pictures(tmp_path):
         arrays = {f"{s}_images": rng.randint(0, 256, (4, 64, 64, *color)).astype(np.uint8) for s in PARTS}
         labels = {key.replace("images", "labels"): np.arange(4, dtype=np.uint8)[:, None] for key in arrays}
         np.savez(tmp_path / f"{name}_64.npz", **arrays, **labels)
-        x, y = volume_data(name, 64, tmp_path, verify=False).test[torch.arange(4)]
+        x, y = volume_data(name, 64, folder=tmp_path, verify=False).test[torch.arange(4)]
         assert x.shape == (4, 64, 64, *(color or [1])) and y.tolist() == [0, 1, 2, 3]
     for name, size in (("chestmnist", 28), ("pathmnist", 32), ("vessel", 128)):
         with pytest.raises(ValueError, match="known are organ, .*pathmnist"):
-            volume_data(name, size, tmp_path)
+            volume_data(name, size, folder=tmp_path)
 
 
 def test_the_table_of_volumes_is_medmnists():
@@ -184,13 +183,9 @@ ITEM, NOT = (6, 7, 8), dict(val_masks=np.ones(2, bool), test_masks=np.ones(3, bo
     (dict(val_images=np.zeros((2, 6, 7, 7), np.uint8)), r"val_images.*\(n, 6, 7, 8\)"),
     (dict(train_images=np.zeros((0, *ITEM), np.uint8), train_labels=np.zeros(0, int)), "train_images.*n ≥ 1"),
     (dict(test_images=np.full((3, *ITEM), np.nan)), "test_images.*1008 values that are not finite"),
-    (dict(test_images=np.full((3, *ITEM), np.inf)), "test_images.*not finite"),
-    (dict(test_images=np.zeros((3, *ITEM), complex)), "test_images.*complex"),
     (dict(test_images=np.array([None])), "test_images.*cannot be read.*[Pp]ickle"),
-    (dict(val_labels=np.zeros((2, 2), int)), "val_labels.*one label"),
     (dict(val_labels=np.ones((2, 2), int)), "val_labels.*one label"),
     (dict(val_labels=np.full(2, 0.5)), "val_labels.*whole numbers.*float64"),
-    (dict(val_labels=np.full(2, np.nan)), "val_labels.*float64"),
     (dict(val_labels=np.array([1, -100])), "val_labels.*-100, by which PyTorch"),
     (dict(val_labels=np.array([1, 9])), r"val_labels.*\[9\].*\[1, 4\]"),
     (dict(train_labels=np.ones(5, int)), "train_labels.*two of them"),
@@ -228,7 +223,6 @@ def test_new_volumes_like_those_of_the_training():
     (BYTES / 255, "multiply by 255"), (BYTES > 300, "real numbers.*bool"), (BYTES * 1j, "complex"),
     ((BYTES > 99).astype(np.uint8), "multiply by 255"), (BYTES.astype(int) + 300, "between 3.*55"),
     (BYTES.astype(int) - 1, "between -1 and 253"), (BYTES / 2.0, "not whole numbers"),
-    (np.where(BYTES == BYTES[0, 0, 0, 1], np.nan, BYTES), "not finite"),
     (np.where(BYTES == BYTES[0, 0, 0, 1], -np.inf, BYTES), "not finite"),
 ])
 def test_new_volumes_unlike_those_of_the_training(array, text):

@@ -16,6 +16,8 @@ from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 
+import numpy as np
+
 # %% ../../nbs/42_book.ipynb #b0000007
 def book_folder(
     package: Path | None = None,    # folder of the package; default: this one
@@ -53,43 +55,29 @@ def _svg(title: str, width: float, height: float, body: str) -> str:
             f'style="max-width:100%;height:auto"><text y="-7">{escape(title)}</text>{body}</svg>')
 
 def _num(v: float) -> str:      # at most two decimals, and no sign of zero
-    return f"{round(v, 2) + 0.0:.2f}".rstrip("0").rstrip(".")
+    return f"{round(float(v), 2) + 0.0:.2f}".rstrip("0").rstrip(".")
 
 # %% ../../nbs/42_book.ipynb #b0000023
-def _cells(
-    title: str,
-    shades: list,           # rows of numbers from -1 to 1
-    words: list = (),       # rows of numbers to write into the cells
-    marks: list = (),       # (row, column) of cells with a frame
-    cell: int = 22,         # side of a cell
-) -> str:
-    "A table of shaded cells."
-    m, n, dim, c = len(shades), len(shades[0]), 0.45 if words else 1, cell
+def _cells(title: str, shades, words=(), marks=(), cell: int = 22) -> str:
+    "A table of cells, shaded from -1 to 1, with numbers in them, and frames around those that are marked, (row, column)."
+    (m, n), dim, c = np.shape(shades), 0.45 if len(words) else 1, cell
     box = lambda r, k: f"M{k * c} {r * c}h{c}v{c}h-{c}z"
-    group = lambda sign: "".join(f'<path d="{box(r, k)}" fill-opacity="{_num(dim * abs(v))}"/>'
-                                 for r, row in enumerate(shades) for k, v in enumerate(row)
-                                 if sign * v > 0 and _num(dim * abs(v)) != "0")
+    group = lambda sign: "".join(f'<path d="{box(*at)}" fill-opacity="{_num(dim * abs(v))}"/>'
+                                 for at, v in np.ndenumerate(shades) if sign * v > 0 and _num(dim * abs(v)) != "0")
     lines = "".join(f"M0 {r * c}h{n * c}" for r in range(m + 1)) + "".join(f"M{k * c} 0v{m * c}" for k in range(n + 1))
     written = "".join(f'<text x="{_num((k + 0.5) * c)}" y="{_num(r * c + c / 2 + 5)}" text-anchor="middle">{_num(v)}</text>'
-                      for r, row in enumerate(words) for k, v in enumerate(row))
+                      for (r, k), v in np.ndenumerate(words))
     return _svg(title, n * c, m * c, f'<g style="fill:var(--moving-more,#3f7fb5)">{group(1)}</g>'
                 f'<g style="fill:var(--moving-less,#c07a2c)">{group(-1)}</g>'
                 f'<path d="{lines}" fill="none" stroke="currentColor" stroke-opacity=".25"/>{written}'
                 f'<path d="{"".join(box(r, k) for r, k in marks)}" fill="none" stroke="currentColor" stroke-width="2.5"/>')
 
-def _numbers(title: str, rows: list, marks: list, top: float) -> str:   # a matrix to be read
-    return _cells(title, [[v / top for v in row] for row in rows], rows, marks, 28)
+def _numbers(title: str, rows, marks: list, top: float) -> str:         # a matrix to be read
+    return _cells(title, np.asarray(rows) / top, rows, marks, 28)
 
 # %% ../../nbs/42_book.ipynb #b0000024
-def _curves(
-    title: str,
-    now: list,          # values at the times 1, 2, …
-    was: list,          # dashed beside it
-    low: float,         # ends of the vertical axis
-    high: float,
-    big: int = -1,      # place of a dot that can be dragged
-) -> str:
-    "A line with dots over time."
+def _curves(title: str, now: list, was: list, low: float, high: float, big: int = -1) -> str:
+    "A line with dots over the times 1, 2, …, and another one dashed beside it; the dot `big` can be dragged."
     W, H = 210, 110
     at = lambda v, i: (_num(14 + i * (W - 28) / (len(now) - 1)), _num(H * (high - v) / (high - low)))
     path = lambda line: "M" + "L".join(" ".join(at(v, i)) for i, v in enumerate(line))
@@ -101,163 +89,115 @@ def _curves(
                 f'<text x="{W // 2}" y="{H + 16}" text-anchor="middle">time 1 to {len(now)}</text>')
 
 # %% ../../nbs/42_book.ipynb #b0000025
-def _image(
-    title: str,
-    pixels: list,   # rows of numbers from 0 to 100
-) -> str:
+def _image(title: str, pixels) -> str:      # rows of numbers from 0 to 100
     "A gray picture, as a PNG inside the SVG."
-    gray = [bytes(min(max(round(2.55 * v), 0), 255) for v in row) for row in pixels]
-    chunk = lambda kind, data: (len(data).to_bytes(4, "big") + kind + data
-                                + zlib.crc32(kind + data).to_bytes(4, "big"))
-    m, n = len(gray), len(gray[0])
-    head = n.to_bytes(4, "big") + m.to_bytes(4, "big") + bytes([8, 0, 0, 0, 0])
-    png = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head)
-           + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in gray), 9)) + chunk(b"IEND", b""))
+    gray = np.clip(np.round(2.55 * np.asarray(pixels)), 0, 255).astype(np.uint8)
+    number = lambda n: n.to_bytes(4, "big")
+    chunk = lambda kind, data: number(len(data)) + kind + data + number(zlib.crc32(kind + data))
+    m, n = gray.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in gray)
+    png = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", number(n) + number(m) + bytes([8, 0, 0, 0, 0]))
+           + chunk(b"IDAT", zlib.compress(rows, 9)) + chunk(b"IEND", b""))
     return _svg(title, 4 * n, 4 * m, f'<image href="data:image/png;base64,{base64.b64encode(png).decode()}" '
                 f'width="{4 * n}" height="{4 * m}" style="image-rendering:pixelated"/>')
 
 # %% ../../nbs/42_book.ipynb #b0000027
-def _looks(
-    maps: list,     # two maps of N x N, for the rows and the columns
-    full: list,     # a map of N² x N²
-) -> tuple:         # (panels, text)
+def _looks(maps: list, full: list) -> tuple:    # two maps of N x N, for rows and columns, and one of N² x N²
     "What the query in the middle looks at, in full attention, in a product and in a sum of maps."
     n = len(maps[0])
     i = j = n // 2
-    a, b, row = maps[0][i], maps[1][j], full[i * n + j]
-    grid = lambda f: [[f(r, c) for c in range(n)] for r in range(n)]
-    rows = {"full": grid(lambda r, c: row[r * n + c] / sum(row)),
-            "product": grid(lambda r, c: a[r] * b[c] / sum(a) / sum(b)),
-            "sum": grid(lambda r, c: ((c == j) * a[r] / sum(a) + (r == i) * b[c] / sum(b)) / 2)}
-    top, few = max(max(map(max, own)) for own in rows.values()), 2 * n * n
-    panels = [_cells(f"{name}: {n ** 4 if name == 'full' else few:,} weights",
-                     [[math.sqrt(v / top) for v in line] for line in own], marks=[(i, j)], cell=24)
+    a, b, row, middle = (np.array(v) / sum(v) for v in (maps[0][i], maps[1][j], full[i * n + j], np.eye(n)[i]))
+    rows = {"full": row.reshape(n, n), "product": np.outer(a, b),
+            "sum": (np.outer(a, middle) + np.outer(middle, b)) / 2}
+    top, few = max(own.max() for own in rows.values()), 2 * n * n
+    panels = [_cells(f"{name}: {n ** 4 if name == 'full' else few:,} weights", np.sqrt(own / top), (), [(i, j)], 24)
               for name, own in rows.items()]
     return panels, (f"The query in row {i + 1}, column {j + 1} looks at {n * n}, {n * n}, {2 * n - 1} of the {n * n} "
                     f"positions. For all queries: full attention has {n ** 4:,} weights and takes {n ** 4:,} multiply-adds "
                     f"for each feature; product and sum have {few:,} weights and take {2 * n ** 3:,}.")
 
 # %% ../../nbs/42_book.ipynb #b0000028
-def _kronecker(
-    a: list,    # (m, n), numbers
-    b: list,    # (p, q), numbers
-) -> tuple:     # (panels, text)
+def _kronecker(a: list, b: list) -> tuple:      # two matrices
     "One entry of the Kronecker product and the two entries that make it."
-    q, top = len(b[0]), _most(a) * _most(b)
-    large = [[x * y for x in row for y in other] for row in a for other in b]
-    panels = [_numbers("A", a, [(0, 1)], top), _numbers("B", b, [(0, 0)], top), _numbers("A ⊗ B", large, [(0, q)], top)]
+    q, large = len(b[0]), np.kron(a, b)
+    panels = [_numbers(name, rows, [at], abs(large).max())
+              for name, rows, at in (("A", a, (0, 1)), ("B", b, (0, 0)), ("A ⊗ B", large, (0, q)))]
     return panels, (f"Counted from 0, row 0 of A ⊗ B is row 0 of block row 0; column {q} is column 0 of block column 1. The entry is "
-                    f"A(0, 1) · B(0, 0) = {_num(a[0][1])} · {_num(b[0][0])} = {_num(large[0][q])}.")
-
-def _most(rows: list) -> float:
-    return max(abs(v) for row in rows for v in row)
+                    f"A(0, 1) · B(0, 0) = {_num(a[0][1])} · {_num(b[0][0])} = {_num(large[0, q])}.")
 
 # %% ../../nbs/42_book.ipynb #b0000029
-def _modeproduct(
-    x: list,            # (2, n2, n3), numbers
-    matrices: list,     # a matrix with two rows for each mode
-) -> tuple:             # (panels, text)
+def _modeproduct(x: list, matrices: list) -> tuple:     # (2, n2, n3); for each mode a matrix with two rows
     "A tensor, its unfolding along mode 1, a matrix, their product, and the tensor that it folds back to."
-    A, rows = matrices[0], [[v for line in s for v in line] for s in x]
-    product = [[sum(w * row[c] for w, row in zip(own, rows)) for c in range(len(rows[0]))] for own in A]
-    size, top, column = len(x[0][0]), max(_most(rows), _most(product)), [(r, 0) for r in range(2)]
-    fold = lambda row: [row[k:k + size] for k in range(0, len(row), size)]
+    x, A = np.array(x), np.array(matrices[0])
+    rows = x.reshape(2, -1)
+    product, column = A @ rows, [(0, 0), (1, 0)]
+    top = max(abs(rows).max(), abs(product).max())
     slices = lambda name, t: [_numbers(f"{name}, slice {k + 1}", s, [(0, 0)], top) for k, s in enumerate(t)]
-    panels = [*slices("X", x), _numbers("A", A, [], _most(A)),
+    panels = [*slices("X", x), _numbers("A", A, [], abs(A).max()),
               _numbers("X unfolded along mode 1: X₁", rows, column, top), _numbers("A X₁", product, column, top),
-              *slices("result", [fold(row) for row in product])]
-    own = lambda rows: "(" + ", ".join(_num(row[0]) for row in rows) + ")"
+              *slices("result", product.reshape(x.shape))]
+    own = lambda rows: "(" + ", ".join(map(_num, rows[:, 0])) + ")"
     return panels, (f"Mode 1, fiber 1 is {own(rows)}. It is column 1 of the unfolding, and A makes {own(product)} of it.")
 
 # %% ../../nbs/42_book.ipynb #b0000031
-def _leak(
-    series: list,       # the input at each time
-    values: list,       # that its last step can take
-    start: int,         # which of them it has
-    outputs: list,      # of {"name": …, "by_value": for each value the output at each time}
-) -> tuple:             # (panels, text)
-    "What outputs do when the last step of the input changes."
-    every = [v for o in outputs for line in o["by_value"] for v in line]
-    moved = lambda o: max(abs(v - w) for v, w in zip(o["by_value"][0][:-1], o["by_value"][start]))
+def _leak(series: list, values: list, start: int, outputs: list) -> tuple:
+    """What outputs do when the last step of a series changes: `values` are what it can take, `start` the place of what
+    it has; each output has a name and, `by_value`, for each of the values what it is at each time."""
+    found = [(o["name"], np.array(o["by_value"])) for o in outputs]
+    every = np.concatenate([y.reshape(-1) for _, y in found])
     panels = [_curves("input", [*series[:-1], values[0]], series, min(values + series), max(values + series), len(series) - 1)]
-    panels += [_curves(o["name"], o["by_value"][0], o["by_value"][start], min(every), max(every)) for o in outputs]
-    return panels, (f"Last value {_num(values[0])}. Outputs before the last step have moved by up to "
-                    + ", ".join(f"{moved(o):.2f} ({o['name']})" for o in outputs) + ".")
+    panels += [_curves(name, y[0], y[start], every.min(), every.max()) for name, y in found]
+    moved = ", ".join(f"{abs(y[0] - y[start])[:-1].max():.2f} ({name})" for name, y in found)
+    return panels, f"Last value {_num(values[0])}. Outputs before the last step have moved by up to {moved}."
 
 # %% ../../nbs/42_book.ipynb #b0000032
-def _rank(
-    pixels: list,   # of the picture, from 0 to 100
-    left: list,     # (rows, R): one column for each term, of which the first r are added up
-    right: list,    # (R, columns)
-    middle: float,  # to be added to the terms
-    errors: list,   # relative error of r = 1, …, R terms
-) -> tuple:         # (panels, text)
-    "A picture and the sum of its first terms."
+def _rank(pixels: list, left: list, right: list, middle: float, errors: list) -> tuple:
+    """A picture, from 0 to 100, and the sum of its first terms, left (rows, R) times right (R, columns), and a middle;
+    errors are relative, of 1, …, R terms."""
     r, m, n = min(4, len(errors)), len(left), len(right[0])
-    made = [[middle + sum(row[k] * right[k][c] for k in range(r)) for c in range(n)] for row in left]
+    made = np.array(left)[:, :r] @ np.array(right)[:r] + middle
     return [_image("the picture", pixels), _image(f"{r} of its terms", made)], (
         f"{r} {'term' if r == 1 else 'terms'}: {r * (m + n):,} numbers in place of {m * n:,}, relative error {errors[r - 1]:.2f}.")
 
-def _shift(
-    steps: list,    # numbers of updates
-    maps: list,     # for each mode and each of the steps a map, in percent
-    shift: list,    # the true shift of each mode
-    errors: list,   # error over variance at each of the steps
-) -> tuple:         # (panels, text)
-    "The maps of two modes while they are learned."
-    panels = [_cells(f"map of mode {m + 1}", [[v / 100 for v in row] for row in own[-1]], cell=15,
+def _shift(steps: list, maps: list, shift: list, errors: list) -> tuple:
+    """The maps of two modes while they are learned, in percent, for each mode at each of the steps; the true shift of
+    each mode; error over variance at each of the steps."""
+    panels = [_cells(f"map of mode {m + 1}", np.array(own[-1]) / 100, cell=15,
                      marks=[(i, (i - shift[m]) % len(own[-1])) for i in range(len(own[-1]))]) for m, own in enumerate(maps)]
     return panels, f"After {steps[-1]} updates the error is {errors[-1]:.2f} of the variance. The frames mark the true shift."
 
-def _stream(
-    frames: list,   # T rows with a number for each position, in percent
-    time: list,     # T rows: the map of time, in percent; the upper triangle is zero
-    modes: list,    # T maps of positions, in percent
-    answers: list,  # T rows like the frames, from -100 to 100
-    kept: list,     # how many numbers the state has after each frame with a softmax, and with a kernel
-) -> tuple:         # (panels, text)
-    "A stream in the middle: what has come, what is kept, what is answered."
-    T = len(frames)
+def _stream(frames: list, time: list, modes: list, answers: list, kept: list) -> tuple:
+    """A stream in the middle, in percent: T frames, the map of time, T maps of positions, T answers; how many numbers
+    the state has after each frame with a softmax, and with a kernel."""
+    T, n = np.shape(frames)
     t = (T + 1) // 2
-    far = lambda rows: [[v / 100 if i < t else 0 for v in row] for i, row in enumerate(rows)]
+    far = lambda rows: np.array(rows) / 100 * (np.arange(T) < t)[:, None]
     row = lambda n: [(t - 1, k) for k in range(n)]
-    n = len(frames[0])
     return [_cells("frames so far", far(frames), marks=row(n), cell=20), _cells("map of time", far(time), marks=row(t), cell=20),
-            _cells(f"map of positions, frame {t}", [[v / 100 for v in r] for r in modes[t - 1]], cell=20),
+            _cells(f"map of positions, frame {t}", np.array(modes[t - 1]) / 100, cell=20),
             _cells("answers so far", far(answers), marks=row(n), cell=20)], (
         f"Frame {t} of {T}: the answer mixes {t} {'frame' if t == 1 else 'frames'} of values. The state has {kept[0][t - 1]:,} numbers, "
         f"with a kernel {kept[1][t - 1]:,}.")
 
 # %% ../../nbs/42_book.ipynb #b0000042
-def _bars(
-    title: str,
-    sizes: list,    # heights
-    top: float,     # height of the axis
-    first: int,     # so many bars have the first color
-) -> str:
-    "Bars in two colors."
+def _bars(title: str, sizes, top: float, first: int) -> str:    # top: height of the axis
+    "Bars in two colors, so many in the first one."
     H, body = 150, lambda rows: "".join(f'<path d="M{7 * k} {H}v-{_num(H * v / top)}h5V{H}z"/>' for k, v in rows)
     bars = list(enumerate(sizes))
     return _svg(title, 7 * len(sizes), H + 2, f'<g style="fill:var(--moving-more,#3f7fb5)">{body(bars[:first])}</g>'
                 f'<g style="fill:var(--moving-less,#c07a2c)">{body(bars[first:])}</g>'
                 f'<path d="M0 {H}h{7 * len(sizes)}" fill="none" stroke="currentColor" stroke-opacity=".4"/>')
 
-def _errors(
-    title: str,
-    alphas: list,   # from 0 to 1
-    floors: list,   # a line; where it is zero there is none
-    runs: list,     # as in `_dial`
-    now: int,       # place of the upright line
-) -> str:
-    "Errors over alpha, on a logarithmic axis."
+def _errors(title: str, alphas: list, floors, runs: list, now: int) -> str:     # now: place of the upright line
+    "Errors over alpha, on a logarithmic axis, and a line of floors where they are not zero."
     W, H, low = 280, 150, math.floor(math.log10(min(v for r in runs for v in r["errors"] if v) or 1))
     across = lambda k: _num(8 + (W - 16) * alphas[k])
-    at = lambda k, v: f"{across(k)} {_num(H * min(max(math.log10(v) / low, 0), 1))}"
-    line = "L".join(at(k, v) for k, v in enumerate(floors) if v > 10 ** low)
+    at = lambda k, v: (across(k), _num(H * min(max(math.log10(v) / low, 0), 1)))
+    line = "L".join(" ".join(at(k, v)) for k, v in enumerate(floors) if v > 10 ** low)
     ink = lambda r: "more,#3f7fb5" if r["sign"] > 0 else "less,#c07a2c"
     dot = lambda place, r, big: (f'<circle cx="{place[0]}" cy="{place[1]}" r="{6 if big else 3.5}" stroke-width="1.5" '
                                  f'style="stroke:var(--moving-{ink(r)});fill:{"none" if r["open"] else f"var(--moving-{ink(r)})"}"/>')
-    dots = "".join(dot(at(k, v).split(), r, k == now) for r in runs for k, v in enumerate(r["errors"]) if v)
+    dots = "".join(dot(at(k, v), r, k == now) for r in runs for k, v in enumerate(r["errors"]) if v)
     named = "".join(dot((8 + 145 * (i % 2), H + 37 + 20 * (i // 2)), r, False)
                     + f'<text x="{18 + 145 * (i % 2)}" y="{H + 42 + 20 * (i // 2)}">{escape(r["name"])}</text>' for i, r in enumerate(runs))
     return _svg(title, W + 12, H + 25 + 20 * math.ceil(len(runs) / 2), f'<path d="M0 {H}h{W}M0 0v{H}M{across(now)} 0v{H}" fill="none" '
@@ -266,38 +206,33 @@ def _errors(
                 f'<text x="{W}" y="{H + 18}" text-anchor="end">α = 1</text>{named}')
 
 # %% ../../nbs/42_book.ipynb #b0000043
-def _dial(
-    alphas: list,       # from 0 to 1
-    templates: list,    # two n x n, from -100 to 100, for 0 and for 1
-    squares: list,      # for each alpha the squared singular values of the mixture
-    parameters: list,   # of a network with hidden tensors of 1 x 1, …, n x n
-    rivals: list,       # for each of them units and parameters of a dense network
-    runs: list,         # of {"name", "sign": 1 or -1 for the color, "open": 0 or 1, "parameters", "epochs", "errors": for each alpha, or None}
-) -> tuple:             # (panels, text)
-    "The template of a target, its singular values, and errors: the floor of a narrow layer and what runs had."
-    k, h = 2 * (len(alphas) - 1) // 5, len(parameters) // 2
-    a, four, floors = alphas[k], lambda v: f"{round(v, 4):.4f}".rstrip("0").rstrip("."), [sum(row[h:]) for row in squares]
-    mixed = [[50 + ((1 - a) * v + a * w) / 2 for v, w in zip(*rows)] for rows in zip(*templates)]
-    panels = [_image("the template", mixed),
-              _bars(f"{h} of {len(parameters)} directions seen", [v ** 0.5 for v in squares[k]], max(map(max, squares)) ** 0.5, h),
+def _dial(alphas: list, templates: list, squares: list, parameters: list, rivals: list, runs: list) -> tuple:
+    """The template of a target, its singular values, and errors: the floor of a narrow layer and what runs had. Two
+    templates, for alpha 0 and 1; for each alpha the squared singular values of the mixture; parameters of a network with
+    hidden tensors of 1 x 1, …, n x n, for each of them units and parameters of a dense one; runs are {"name", "sign": 1
+    or -1 for the color, "open": 0 or 1, "parameters", "epochs", "errors": for each alpha, or None}."""
+    k, h, squares = 2 * (len(alphas) - 1) // 5, len(parameters) // 2, np.array(squares)
+    a, four, floors = alphas[k], lambda v: f"{round(v, 4):.4f}".rstrip("0").rstrip("."), squares[:, h:].sum(1)
+    before, after = map(np.array, templates)
+    panels = [_image("the template", 50 + ((1 - a) * before + a * after) / 2),
+              _bars(f"{h} of {len(parameters)} directions seen", squares[k] ** 0.5, squares.max() ** 0.5, h),
               _errors("test error over α", alphas, floors, runs, k)]
     seen = ", ".join(f"{r['name']} ({r['parameters']:,} parameters, {r['epochs']} epochs) {four(r['errors'][k])}"
                      for r in runs if r["errors"][k])
     return panels, (f"α = {_num(a)}. NdLinear {h} × {h}: {parameters[h - 1]:,} parameters, error at least {four(floors[k])} of a variance of "
-                    f"{four(sum(squares[k]))}. The smallest dense network with as many has {rivals[h - 1][0]} "
+                    f"{four(squares[k].sum())}. The smallest dense network with as many has {rivals[h - 1][0]} "
                     f"unit{'s' * (rivals[h - 1][0] > 1)} in a layer, "
                     f"{rivals[h - 1][1]:,} parameters and no floor. Measured: {seen or 'no run has this α'}.")
 
 # %% ../../nbs/42_book.ipynb #b0000034
-_KINDS = {"looks": _looks, "kronecker": _kronecker, "modeproduct": _modeproduct, "leak": _leak, "rank": _rank, "shift": _shift,
-          "dial": _dial, "stream": _stream}
+_KINDS = {f.__name__[1:]: f for f in (_looks, _kronecker, _modeproduct, _leak, _rank, _shift, _dial, _stream)}
 
 def _plain(data, digits: int):
     "Tensors and arrays as lists of rounded numbers."
     data = data.tolist() if hasattr(data, "tolist") else data
     if isinstance(data, dict):
         return {key: _plain(value, digits) for key, value in data.items()}
-    if isinstance(data, (list, tuple)):
+    if isinstance(data, list | tuple):
         return [_plain(value, digits) for value in data]
     if isinstance(data, float):
         data = round(data, digits)

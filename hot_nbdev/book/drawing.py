@@ -8,7 +8,7 @@ __all__ = ['PAPER', 'COLORS', 'SLANT', 'Schematic', 'box', 'cells', 'cube', 'mat
 # %% ../../nbs/44_drawing.ipynb #5ba9e003
 from collections.abc import Callable, Sequence
 from html import escape
-from itertools import groupby
+from itertools import groupby, product
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e006
 PAPER = "var(--hot-paper, var(--jp-layout-color0, Canvas))"
@@ -21,25 +21,11 @@ def _short(value: float) -> str:
     return f"{value:.{1 if abs(value) >= 1 else 2}f}".rstrip("0").rstrip(".") or "0"
 
 
-def _around(box, points) -> list:
-    "The box, grown around the points."
-    for x, y in points:
-        box = [min(box[0], x), min(box[1], y), max(box[2], x), max(box[3], y)]
-    return box
-
-
 def _look(fill, strength, width, dash) -> str:
     "What a path looks like, as attributes."
     look = f' fill="{COLORS[fill]}" fill-opacity="{_short(strength)}"' if fill else ""
     look += f' stroke-width="{_short(width)}"' if width else ' stroke="none"'
     return look + (f' stroke-dasharray="{dash}"' if dash else "")
-
-
-def _room(x, y, words, size, anchor) -> list:
-    "Two corners of a line of words; the width is guessed, since no font is known here."
-    width = 0.56 * size * len(words)
-    left = x - width * {"start": 0, "middle": 0.5, "end": 1}[anchor]
-    return [(left, y - 0.6 * size), (left + width, y + 0.6 * size)]
 
 
 def _words(x, y, words, size, anchor, bold) -> str:
@@ -48,23 +34,24 @@ def _words(x, y, words, size, anchor, bold) -> str:
             f"{escape(words)}</text>")
 
 
-def _figure(parts, box, alt) -> str:
+def _figure(parts, seen, alt) -> str:
     "The parts as one figure, as wide as they need and never wider than the page; what looks alike is one path."
     drawn = ""
     for look, group in groupby(parts, key=lambda part: part[0]):
         found = "".join(part for _, part in group)
         drawn += f'<path d="{found}"{look}/>' if look else found
-    left, top, width, height = box[0] - 4, box[1] - 4, box[2] - box[0] + 8, box[3] - box[1] + 8
+    low, high = ([end(values) for values in zip(*seen)] for end in (min, max))
+    view = [low[0] - 4, low[1] - 4, high[0] - low[0] + 8, high[1] - low[1] + 8]
     return (f'<figure class="schematic" role="img" aria-label="{escape(alt)}" style="margin: 1em auto; text-align: center">'
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{" ".join(map(_short, (left, top, width, height)))}" '
-            f'width="{_short(width)}" style="max-width: 100%; height: auto; font-family: system-ui, sans-serif" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{" ".join(map(_short, view))}" '
+            f'width="{_short(view[2])}" style="max-width: 100%; height: auto; font-family: system-ui, sans-serif" '
             f'aria-hidden="true"><g fill="none" stroke="currentColor" stroke-linejoin="round">{drawn}</g></svg></figure>')
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e007
 class Schematic:
     "A drawing that a notebook shows: lines and words in the color of the text around it, on no ground of its own."
     def __init__(self, alt: str):     # what is seen, in words
-        self.alt, self.parts, self.box = alt, [], [1e9, 1e9, -1e9, -1e9]    # box: left, top, right, bottom
+        self.alt, self.parts, self.seen = alt, [], []    # seen: points that the page must have room for
 
     def path(
         self,
@@ -77,7 +64,7 @@ class Schematic:
         dash: str = "",            # such as "4 3"
     ) -> "Schematic":              # the drawing itself
         "Add a line through the points, filled if a color is given."
-        self.box = _around(self.box, points)
+        self.seen += points
         shape = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points) + "Z" * closed
         if solid:
             self.parts.append((f' fill="{PAPER}" stroke="none"', shape))
@@ -90,16 +77,18 @@ class Schematic:
         y: float,                  # the middle of the line of text
         words: str,
         size: float = 15,          # in pixels at full width
-        anchor: str = "middle",    # "start", "middle" or "end" of the words is at x
+        anchor: str = "middle",    # "start" or "middle" of the words is at x
         bold: bool = False,
     ) -> "Schematic":              # the drawing itself
-        "Add a line of words."
-        self.box = _around(self.box, _room(x, y, words, size, anchor))
+        "Add a line of words; its width is guessed, since no font is known here."
+        width = 0.56 * size * len(words)
+        left = x - width / 2 * (anchor == "middle")
+        self.seen += [(left, y - 0.6 * size), (left + width, y + 0.6 * size)]
         self.parts.append(("", _words(x, y, words, size, anchor, bold)))
         return self
 
     def _repr_html_(self) -> str:
-        return _figure(self.parts, self.box, self.alt)
+        return _figure(self.parts, self.seen, self.alt)
 
     def __repr__(self) -> str:
         return f"Schematic: {self.alt}"
@@ -119,21 +108,18 @@ def cells(
     d: Schematic,
     at: tuple,                       # (x, y) of the top left corner
     shape: tuple,                    # (rows, columns)
-    fill: Callable | None = None,    # (row, column) -> a color, (color, strength) or ""; default: none
+    fill: Callable,                  # (row, column) -> (color, strength)
     unit: float = 22,                # side of a cell
     words: Callable | None = None,   # (row, column) -> what is written into the cell; default: nothing
     size: float = 13,                # of the words
 ) -> tuple:                          # (x, y) of the bottom right corner
     "A grid of cells, with a stronger line around it."
     (x, y), (rows, columns) = at, shape
-    for i in range(rows):
-        for j in range(columns):
-            color = fill(i, j) if fill else ""
-            color, strength = color if isinstance(color, tuple) else (color, 0.35)
-            left, top = x + j * unit, y + i * unit
-            d.path(box(left, top, unit, unit), color, strength, width=0.6)
-            if words and words(i, j) != "":
-                d.text(left + unit / 2, top + unit / 2, str(words(i, j)), size)
+    for i, j in product(range(rows), range(columns)):
+        left, top = x + j * unit, y + i * unit
+        d.path(box(left, top, unit, unit), *fill(i, j), width=0.6)
+        if words:
+            d.text(left + unit / 2, top + unit / 2, str(words(i, j)), size)
     d.path(box(x, y, columns * unit, rows * unit), width=1.4)
     return x + columns * unit, y + rows * unit
 
@@ -145,39 +131,33 @@ def cube(
     d: Schematic,
     at: tuple,                       # (x, y) of the top left corner of the front
     shape: tuple,                    # (rows, columns, depth): modes 1, 2 and 3
-    fill: Callable | None = None,    # (i, j, l) of a piece -> a color, (color, strength) or ""; default: none
+    fill: Callable,                  # (i, j, l) of a piece -> (color, strength)
     unit: float = 22,                # side of an entry
     pieces: tuple | None = None,     # into how many pieces each mode is cut; default: into its entries
     gap: float = 0,                  # between the pieces, as a part of the unit
 ) -> tuple:                          # (x, y) of the bottom right corner of all
     "A tensor with three modes in cabinet projection: mode 1 runs down, mode 2 to the right, mode 3 to the back."
-    pieces = pieces or shape
+    down, right, back = pieces = pieces or shape
     steps = [n / p for n, p in zip(shape, pieces)]      # size of a piece along each mode
-    for l in reversed(range(pieces[2])):                # from the back to the front, so that what is nearer hides
-        for i in reversed(range(pieces[0])):
-            for j in range(pieces[1]):
-                seen = [gap or i == 0, gap or j == pieces[1] - 1, gap or l == 0]     # its top, right and front
-                if any(seen):
-                    color = fill(i, j, l) if fill else ""
-                    color, strength = color if isinstance(color, tuple) else (color, 0.35)
-                    low = [n * s + gap * n for n, s in zip((i, j, l), steps)]
-                    outline, *faces = _block(at, low, steps, unit)
-                    if gap:
-                        d.path(outline, width=0, solid=True)
-                    for face in [f for f, s in zip(faces, seen) if s]:
-                        d.path(face, color, strength, width=0.8)
+    # from the back to the front, so that what is nearer hides
+    for l, i, j in product(reversed(range(back)), reversed(range(down)), range(right)):
+        outline, *faces = _block(at, [n * s + gap * n for n, s in zip((i, j, l), steps)], steps, unit)
+        if gap:
+            d.path(outline, width=0, solid=True)
+        for face, seen in zip(faces, (i == 0, j == right - 1, l == 0)):
+            if seen or gap:
+                d.path(face, *fill(i, j, l), width=0.8)
     size = [n + gap * (p - 1) for n, p in zip(shape, pieces)]
     return at[0] + unit * (size[1] + SLANT * size[2]), at[1] + unit * size[0]
 
 
 def _block(at, low, steps, unit) -> list:
-    "Outline, top, right and front of a block that begins at `low`."
-    def corners(*points):
-        found = [[m + s * n for m, s, n in zip(low, steps, p)] for p in points]
-        return [(at[0] + unit * (j + SLANT * l), at[1] + unit * (i - SLANT * l)) for i, j, l in found]
-    return [corners((0, 0, 0), (0, 0, 1), (0, 1, 1), (1, 1, 1), (1, 1, 0), (1, 0, 0)),
-            corners((0, 0, 0), (0, 0, 1), (0, 1, 1), (0, 1, 0)), corners((0, 1, 0), (0, 1, 1), (1, 1, 1), (1, 1, 0)),
-            corners((0, 0, 0), (0, 1, 0), (1, 1, 0), (1, 0, 0))]
+    "Outline, top, right and front of a block that begins at `low`; a corner is 0 or 1 along each mode."
+    def corner(bits):
+        i, j, l = (m + s * int(b) for m, s, b in zip(low, steps, bits))
+        return at[0] + unit * (j + SLANT * l), at[1] + unit * (i - SLANT * l)
+    paths = "000 001 011 111 110 100", "000 001 011 010", "010 011 111 110", "000 010 110 100"
+    return [[corner(bits) for bits in path.split()] for path in paths]
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e014
 def matrix(
@@ -185,20 +165,17 @@ def matrix(
     at: tuple,            # (x, y) of the top left corner
     size: tuple,          # (height, width) in pixels
     name: str = "",       # written into the middle
-    rows: str = "",       # number of rows, written to the left
-    columns: str = "",    # number of columns, written above
+    above: str = "",      # written above
     fill: str = "n",      # color
     strength: float = 0.2,
 ) -> tuple:               # (x, y) of the bottom right corner
-    "A matrix as a box with its name and sizes."
+    "A matrix as a box with its name and its size."
     (x, y), (height, width) = at, size
     d.path(box(x, y, width, height), fill, strength, width=1.2)
     if name:
         d.text(x + width / 2, y + height / 2, name, bold=True)
-    if rows:
-        d.text(x - 5, y + height / 2, rows, 13, "end")
-    if columns:
-        d.text(x + width / 2, y - 10, columns, 13)
+    if above:
+        d.text(x + width / 2, y - 10, above, 13)
     return x + width, y + height
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e015
@@ -208,19 +185,16 @@ def arrow(
     end: tuple,           # (x, y) of the tip
     above: str = "",      # words over its middle
     below: str = "",      # words under its middle
-    dash: str = "",       # of the line, such as "4 3"
 ) -> None:
     "An arrow."
     (x, y), (u, v) = start, end
     length = ((u - x) ** 2 + (v - y) ** 2) ** 0.5
     a, b = (u - x) / length, (v - y) / length
-    d.path([start, (u - 6 * a, v - 6 * b)], closed=False, width=1.4, dash=dash)
-    head = [end, (u - 9 * a - 4 * b, v - 9 * b + 4 * a), (u - 9 * a + 4 * b, v - 9 * b - 4 * a)]
-    d.path(head, "ink", 1, width=0)
-    if above:
-        d.text((x + u) / 2, (y + v) / 2 - 14, above, 14)
-    if below:
-        d.text((x + u) / 2, (y + v) / 2 + 14, below, 13)
+    d.path([start, (u - 6 * a, v - 6 * b)], closed=False, width=1.4)
+    d.path([end, (u - 9 * a - 4 * b, v - 9 * b + 4 * a), (u - 9 * a + 4 * b, v - 9 * b - 4 * a)], "ink", 1, width=0)
+    for words, away, size in ((above, -14, 14), (below, 14, 13)):
+        if words:
+            d.text((x + u) / 2, (y + v) / 2 + away, words, size)
 
 
 def bracket(
@@ -242,5 +216,5 @@ def plus(
 ) -> None:
     "A circle with a plus: the sum of what arrives."
     d.parts.append(("", f'<circle cx="{_short(x)}" cy="{_short(y)}" r="11" stroke-width="1.4"/>'))
-    d.box = _around(d.box, [(x - 12, y - 12), (x + 12, y + 12)])
+    d.seen += [(x - 12, y - 12), (x + 12, y + 12)]
     d.text(x, y, "+", 18)

@@ -7,41 +7,35 @@ __all__ = ['plot_maps', 'plot_joint', 'plot_curves', 'save_picture', 'draw_run',
 
 # %% ../../nbs/63_plot.ipynb #p0000004
 from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from ..kronecker import kron, kron_sum
+from ..kronecker import kron
 from ..maps import check_blocks
 from ..storage import atomic_write
 from ..train.results import summarize
 
 # %% ../../nbs/63_plot.ipynb #p0000010
-def _mean_maps(
-    maps: Sequence,   # for each block its maps, each (*batch, heads, N_m, N_m)
-) -> list:            # for each block its maps, each (heads, N_m, N_m), on the CPU
-    "Means over samples."
+def _labelled(maps: Sequence, names: Sequence[str] | None) -> list:
+    "The rows of the picture, (label, mean over samples) from top to bottom: for each mode its blocks."
     check_blocks("plot_maps", maps)
-    for b, block in enumerate(maps):
-        for m, S in enumerate(block):
-            if S.ndim < 3 or S.shape[-1] != S.shape[-2]:
-                raise ValueError(f"plot_maps: the map of block {b}, mode {m} has shape {tuple(S.shape)}, but "
-                                 "(*batch, heads, N, N) is needed; one head becomes that by S[None]")
-    return [[S.detach().float().cpu().reshape(-1, *S.shape[-3:]).mean(0) for S in block] for block in maps]
-
-def _labelled(
-    maps: list,                    # of `_mean_maps`
-    names: Sequence[str] | None,   # of the modes
-) -> list:                         # of (label, map), from top to bottom
-    "The rows of the picture: for each mode its blocks."
-    modes = max(map(len, maps))
+    modes, found = max(map(len, maps)), []
     names = names or [f"mode {m + 1}" for m in range(modes)]
     if modes > len(names):
         raise ValueError(f"plot_maps: {len(names)} names {tuple(names)} for {modes} modes; give one for each")
-    return [(names[m] if len(maps) == 1 else f"{names[m]}\nblock {b + 1}", block[m])
-            for m in range(modes) for b, block in enumerate(maps) if m < len(block)]
+    for m, b in product(range(modes), range(len(maps))):
+        if m < len(maps[b]):
+            S = maps[b][m]
+            if S.ndim < 3 or S.shape[-1] != S.shape[-2]:
+                raise ValueError(f"plot_maps: the map of block {b}, mode {m} has shape {tuple(S.shape)}, but "
+                                 "(*batch, heads, N, N) is needed; one head becomes that by S[None]")
+            found.append((names[m] if len(maps) == 1 else f"{names[m]}\nblock {b + 1}",
+                          S.detach().float().cpu().reshape(-1, *S.shape[-3:]).mean(0)))
+    return found
 
 # %% ../../nbs/63_plot.ipynb #p0000011
 def plot_maps(
@@ -52,7 +46,7 @@ def plot_maps(
 ):                                        # the figure
     "All maps, one row for each block and mode and one column for each head, in one scale of colors."
     import matplotlib.pyplot as plt
-    lines = _labelled(_mean_maps(maps), names)
+    lines = _labelled(maps, names)
     heads = max(len(S) for _, S in lines)
     vmax = max(S.max().item() for _, S in lines) if vmax is None else vmax
     fig = plt.figure(figsize=(1.1 * heads + 1, 1.1 * len(lines) + 0.3), layout="constrained") if fig is None else fig
@@ -69,46 +63,25 @@ def plot_maps(
     fig.colorbar(image, ax=axes, label="weight", shrink=0.8, aspect=30)
     return fig
 
-# %% ../../nbs/63_plot.ipynb #p0000015
-def _joint(
-    maps: Sequence[Tensor],   # of one head: for each mode (N_m, N_m)
-    combine: str,             # 'product' or 'sum'
-) -> Tensor:                  # (n, n), on the CPU
-    "The map of all positions."
-    shapes = [tuple(S.shape) for S in maps]
-    if any(len(s) != 2 or s[0] != s[1] for s in shapes):
-        raise ValueError(f"plot_joint: maps must be one square map (N_m, N_m) for each mode, but have shapes {shapes}; choose "
-                         "block, sample and head first: [S[sample, head] for S in maps[block]]")
-    if combine not in ("product", "sum"):
-        raise ValueError(f"plot_joint: combine is {combine!r}; choose 'product' or 'sum'")
-    maps = [S.detach().float().cpu() for S in maps]
-    return kron(*maps) if combine == "product" else kron_sum(*maps) / len(maps)
-
-def _seen_by(
-    joint: Tensor,          # (n, n)
-    query: Sequence[int],   # (i1, i2)
-    sizes: Sequence[int],   # of the modes
-) -> Tensor:                # (n1, n2)
-    "The row of a query, on the grid of two modes."
-    if not (len(sizes) == len(query) == 2 and all(0 <= i < n for i, n in zip(query, sizes))):
-        raise ValueError(f"plot_joint: query {tuple(query)} is no position of a grid of two modes; the modes have sizes "
-                         f"{tuple(sizes)}")
-    return joint[query[0] * sizes[1] + query[1]].reshape(*sizes)
-
 # %% ../../nbs/63_plot.ipynb #p0000016
 def plot_joint(
     maps: Sequence[Tensor],               # of one head: for each mode (N_m, N_m)
-    combine: str = "product",             # 'product' or 'sum'
     query: Sequence[int] | None = None,   # (i1, i2): draw what this position of two modes sees, on their grid
-    vmax: float | None = None,            # weight at the end of the scale of colors; default: the largest
     ax=None,                              # matplotlib axes to draw on; default: those of a new figure
 ):                                        # the axes
-    "The joint map of one head with the borders of its blocks, or one row of it, folded back onto the grid."
+    "The joint map of one head, a product, with the borders of its blocks; or one row of it, folded back onto the grid."
     import matplotlib.pyplot as plt
-    joint, sizes = _joint(maps, combine), [len(S) for S in maps]
-    image = joint if query is None else _seen_by(joint, query, sizes)
+    shapes, sizes = [tuple(S.shape) for S in maps], tuple(len(S) for S in maps)
+    if any(len(s) != 2 or s[0] != s[1] for s in shapes):
+        raise ValueError(f"plot_joint: maps must be one square map (N_m, N_m) for each mode, but have shapes {shapes}; choose "
+                         "block, sample and head first: [S[sample, head] for S in maps[block]]")
+    if query is not None and not (len(sizes) == len(query) == 2 and all(0 <= i < n for i, n in zip(query, sizes))):
+        raise ValueError(f"plot_joint: query {tuple(query)} is no position of a grid of two modes; the modes have sizes "
+                         f"{sizes}")
+    joint = kron(*(S.detach().float().cpu() for S in maps))
     ax = plt.subplots(figsize=(3, 3), layout="constrained")[1] if ax is None else ax
-    ax.imshow(image.numpy(), vmin=0, vmax=vmax, interpolation="nearest")
+    image = joint if query is None else joint[query[0] * sizes[1] + query[1]].reshape(sizes)
+    ax.imshow(image.numpy(), vmin=0, interpolation="nearest")
     if query is None:
         inner = prod(sizes[1:])
         for p in range(inner, len(joint), inner):
@@ -119,41 +92,26 @@ def plot_joint(
     ax.set(xticks=[], yticks=[])
     return ax
 
-# %% ../../nbs/63_plot.ipynb #p0000020
-def _curves(
-    rows: Sequence[dict],   # as in `plot_curves`
-    y: str,
-    x: str,
-    by: str,
-) -> dict:                  # value of `by` -> points (x, mean, standard deviation)
-    "The points of each curve, in the order of the rows."
-    missing = [c for c in (x, y, by) if not any(c in r for r in rows)]
-    if missing:
-        raise ValueError(f"plot_curves: no row has the columns {missing}; the rows have {list(rows[0]) if rows else 'none'}")
-    curves = {}
-    for line in summarize([r for r in rows if all(r.get(c) not in (None, "") for c in (x, y))], [by, x], [y]):
-        curves.setdefault(line[by], []).append((float(line[x]), line[y], line[f"{y}_sd"] or 0.0))
-    return curves
-
 # %% ../../nbs/63_plot.ipynb #p0000021
 def plot_curves(
-    rows: Sequence[dict],    # of `map_rows`, or of a table of results
-    y: str = "stable_rank",  # column to draw
-    x: str = "step",         # column of the horizontal axis
-    by: str = "mode",        # column with a curve for each of its values
-    labels: dict | None = None,   # what the legend calls a value of `by`
-    ax=None,                 # matplotlib axes to draw on; default: those of a new figure
-):                           # the axes
+    rows: Sequence[dict],         # of `map_rows`, or of a table of results
+    y: str = "stable_rank",       # column to draw
+    by: str = "mode",             # column with a curve for each of its values
+    ax=None,                      # matplotlib axes to draw on; default: those of a new figure
+):                                # the axes
     "The mean of a number over steps, with a band of one standard deviation over the rows that share curve and step."
     import matplotlib.pyplot as plt
-    curves = _curves(rows, y, x, by)
-    labels = {str(value): text for value, text in (labels or {}).items()}
+    if missing := [c for c in (y, "step", by) if not any(c in r for r in rows)]:
+        raise ValueError(f"plot_curves: no row has the columns {missing}; the rows have {list(rows[0]) if rows else 'none'}")
+    curves = {}
+    for line in summarize([r for r in rows if all(r.get(c) not in (None, "") for c in (y, "step"))], [by, "step"], [y]):
+        curves.setdefault(line[by], []).append((float(line["step"]), line[y], line[f"{y}_sd"] or 0.0))
     ax = plt.subplots(layout="constrained")[1] if ax is None else ax
     for name, points in curves.items():
         at, mean, sd = torch.tensor(sorted(points), dtype=torch.float64).T.numpy()
-        drawn, = ax.plot(at, mean, label=labels.get(name, name))
+        drawn, = ax.plot(at, mean, label=name)
         ax.fill_between(at, mean - sd, mean + sd, color=drawn.get_color(), alpha=0.2, linewidth=0)
-    ax.set(xlabel=x.replace("_", " "), ylabel=y.replace("_", " "))
+    ax.set(xlabel="step", ylabel=y.replace("_", " "))
     ax.legend()
     return ax
 
@@ -187,7 +145,6 @@ def draw_run(
     ax.legend()
     fig.savefig(path, format="png", dpi=150)
 
-
 # %% ../../nbs/63_plot.ipynb #p0000027
 def draw_forecast(
     past: Tensor,           # (T, D), the last rows of the series
@@ -207,4 +164,3 @@ def draw_forecast(
     fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     fig.axes[-1].set_xlabel("steps from the last row")
     fig.savefig(path, format="png", dpi=150)
-

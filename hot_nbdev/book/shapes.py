@@ -8,68 +8,54 @@ __all__ = ['INDEX', 'fibers_and_slices', 'unfolding', 'mode_product_picture', 'c
            'attention_order', 'patches_picture', 'transformer_block', 'ndlinear_picture', 'adapter']
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e003
+from itertools import product
+
 from .drawing import SLANT, Schematic, arrow, box, bracket, cells, cube, matrix, plus
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e007
-INDEX = "₀₁₂₃₄₅₆₇₈₉"
-
-
-def _sub(number: int) -> str:
-    "A number as subscript."
-    return "".join(INDEX[int(c)] for c in str(number))
+INDEX = "₀₁₂₃"
 
 
 def _times(shape) -> str:
     return " × ".join(map(str, shape))
 
 
-def fibers_and_slices(
-    shape: tuple = (4, 4, 4),   # sizes of the three modes
-    unit: float = 20,           # side of an entry
-) -> Schematic:                 # two rows: fibers, slices; three columns: modes 1, 2, 3
+def fibers_and_slices() -> Schematic:   # two rows: fibers, slices; three columns: modes 1, 2, 3
     "A tensor with three modes cut into its fibers and into its slices, along each mode; one piece stands out."
-    d = Schematic(f"Six drawings of a {_times(shape)} tensor. Above, it is cut into thin rods: its fibers along modes 1, 2 and 3, "
-                  "which run down, to the right and to the back. Below, it is cut into plates: its slices, across modes 1, 2 and 3.")
-    gap, colors = 0.3, "abc"
-    wide = unit * (1 + gap) * (shape[1] + SLANT * shape[2]) + 34
-    high = unit * (1 + gap) * (shape[0] + SLANT * shape[2]) + 44
-    for m in range(3):
-        rods = tuple(1 if n == m else shape[n] for n in range(3))
-        plates = tuple(shape[n] if n == m else 1 for n in range(3))
-        one = tuple(0 if n in (m, 2) else shape[n] // 2 for n in range(3)) if m != 2 else (1, shape[1] - 1, 0)
-        picked = tuple(shape[n] // 2 if n == m else 0 for n in range(3))
-        x = m * wide
-        for row, (parts, chosen, words) in enumerate([(rods, one, f"mode-{m + 1} fibers"), (plates, picked, f"i{_sub(m + 1)} fixed")]):
-            fill = lambda *at, c=chosen, m=m: (colors[m], 0.75) if at == c else ("n", 0.12)
-            cube(d, (x, row * high), shape, fill, unit, parts, gap)
-            d.text(x + (wide - 34) / 2, row * high + unit * (1 + gap) * shape[0] + 14, words)
+    d = Schematic("Six drawings of a 4 × 4 × 4 tensor. Above, it is cut into thin rods: its fibers along modes 1, 2 and "
+                  "3, which run down, to the right and to the back. Below, it is cut into plates: its slices, across modes 1, 2 and 3.")
+    n, unit, gap = 4, 20, 0.3
+    wide, high = (unit * (1 + gap) * n * (1 + SLANT) + more for more in (34, 44))
+    for m, color in enumerate("abc"):
+        rods, plates = ([a if k == m else b for k in range(3)] for a, b in ((1, n), (n, 1)))
+        rod, plate = [(0, 2, 0), (2, 0, 0), (1, 3, 0)][m], tuple(2 * (k == m) for k in range(3))
+        both = (rods, rod, f"mode-{m + 1} fibers"), (plates, plate, f"i{INDEX[m + 1]} fixed")
+        for row, (pieces, chosen, words) in enumerate(both):
+            fill = lambda *at, c=chosen, color=color: (color, 0.75) if at == c else ("n", 0.12)
+            cube(d, (m * wide, row * high), (n, n, n), fill, unit, pieces, gap)
+            d.text(m * wide + (wide - 34) / 2, row * high + unit * (1 + gap) * n + 14, words)
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e010
 def unfolding(
     shape: tuple = (3, 4, 2),   # sizes of the three modes
     mode: int = 1,              # axis that becomes the rows, from 0
-    unit: float = 24,           # side of an entry
 ) -> Schematic:                 # the tensor, and its unfolding with the slices side by side
     "A tensor and its row-major unfolding along a mode: slices stand side by side, and a fiber is a column."
-    a, b = (n for n in range(3) if n != mode)
+    (a, b), unit = (n for n in range(3) if n != mode), 24
     d = Schematic(f"A {_times(shape)} tensor as a cube, and its unfolding along mode {mode + 1}: a matrix with {shape[mode]} rows and "
                   f"{shape[a] * shape[b]} columns, made of the {shape[a]} slices along mode {a + 1} side by side, each in its own color. "
                   "One fiber stands out in the cube, and as a column of the matrix.")
     fiber = (0, shape[b] - 1) if b == 1 else (0, 0)         # indices of modes a and b: on a visible face
-    def fill(i, j, l):
-        at = (i, j, l)
-        return "abcn"[at[a] % 4], 0.9 if (at[a], at[b]) == fiber else 0.3
-    right, bottom = cube(d, (0, 0), shape, fill, unit)
+    look = lambda i, j: ("abcn"[i % 4], 0.9 if (i, j) == fiber else 0.3)
+    right, bottom = cube(d, (0, 0), shape, lambda *at: look(at[a], at[b]), unit)
     d.text(unit * shape[1] / 2, bottom + 18, f"𝒳 : {_times(shape)}")
     middle = unit * shape[0] / 2
     arrow(d, (right + 10, middle), (right + 64, middle), "unfold")
-    columns, top = shape[a] * shape[b], middle - unit * shape[mode] / 2
-    x = right + 76
-    end, low = cells(d, (x, top), (shape[mode], columns), lambda r, c: (
-        "abcn"[c // shape[b] % 4], 0.9 if divmod(c, shape[b]) == fiber else 0.3), unit)
+    columns, top, x = shape[a] * shape[b], middle - unit * shape[mode] / 2, right + 76
+    end, low = cells(d, (x, top), (shape[mode], columns), lambda r, c: look(*divmod(c, shape[b])), unit)
     for s in range(shape[a]):
-        bracket(d, x + s * shape[b] * unit, x + (s + 1) * shape[b] * unit, low, f"i{_sub(a + 1)} = {s + 1}")
+        bracket(d, x + s * shape[b] * unit, x + (s + 1) * shape[b] * unit, low, f"i{INDEX[a + 1]} = {s + 1}")
     d.text((x + end) / 2, top - 14, f"mode-{mode + 1} unfolding : {shape[mode]} × {columns}")
     return d
 
@@ -84,19 +70,18 @@ def mode_product_picture(
     after = tuple(size if m == mode else n for m, n in enumerate(shape))
     d = Schematic(f"A {_times(shape)} tensor, times along mode {mode + 1} a matrix with {size} rows and {shape[mode]} columns, is a "
                   f"{_times(after)} tensor. One fiber along mode {mode + 1} stands out in both tensors.")
-    chosen = tuple(None if m == mode else (0, shape[1] // 2, 0)[m] for m in range(3))
-    fill = lambda color: lambda *at: (color, 0.85) if all(c in (None, p) for c, p in zip(chosen, at)) else ("n", 0.15)
-    middle, x = unit * shape[0] / 2, 0
-    right, bottom = cube(d, (x, 0), shape, fill("a"), unit)
+    chosen = (0, shape[1] // 2, 0)
+    picked = lambda at: all(m == mode or at[m] == chosen[m] for m in range(3))
+    fill = lambda color: lambda *at: (color, 0.85) if picked(at) else ("n", 0.15)
+    middle = unit * shape[0] / 2
+    right, bottom = cube(d, (0, 0), shape, fill("a"), unit)
     d.text(unit * shape[1] / 2, bottom + 18, f"𝒳 : {_times(shape)}")
-    d.text(right + 18, middle, f"×{_sub(mode + 1)}", 20)
-    x = right + 40
-    end, low = cells(d, (x, middle - unit * size / 2), (size, shape[mode]), lambda i, j: ("b", 0.35), unit)
-    d.text((x + end) / 2, bottom + 18, f"A : {size} × {shape[mode]}")
+    d.text(right + 18, middle, f"×{INDEX[mode + 1]}", 20)
+    end, low = cells(d, (right + 40, middle - unit * size / 2), (size, shape[mode]), lambda i, j: ("b", 0.35), unit)
+    d.text((right + 40 + end) / 2, bottom + 18, f"A : {size} × {shape[mode]}")
     d.text(end + 20, middle, "=", 20)
-    x = end + 42
-    cube(d, (x, middle - unit * after[0] / 2), after, fill("c"), unit)
-    d.text(x + unit * after[1] / 2, bottom + 18, f"𝒴 : {_times(after)}")
+    cube(d, (end + 42, middle - unit * after[0] / 2), after, fill("c"), unit)
+    d.text(end + 42 + unit * after[1] / 2, bottom + 18, f"𝒴 : {_times(after)}")
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e016
@@ -104,249 +89,209 @@ def contraction_chain(
     sizes_in: tuple = (3, 6, 4),    # size of each mode before
     sizes_out: tuple = (4, 2, 3),   # size of each mode afterwards
     sequence: tuple = (1, 2, 0),    # the modes in the sequence of their products, from 0
-    unit: float = 19,               # side of an entry
 ) -> Schematic:                     # a chain of tensors
     "Several mode products as a chain, with the multiply-adds of each step."
-    now, x, steps = list(sizes_in), 0, []
-    d = Schematic("")
-    high = max(*sizes_in, *sizes_out) * unit
-    right, _ = cube(d, (x, 0), tuple(now), lambda *at: ("n", 0.15), unit)
-    d.text(now[1] * unit / 2, now[0] * unit + 16, _times(now), 14)
+    d, now, steps, unit = Schematic(""), list(sizes_in), [], 19
+    high = max(*sizes_in, *sizes_out) * unit * 0.25
+    def tensor(x, look):
+        right, low = cube(d, (x, 0), tuple(now), lambda *at: look, unit)
+        d.text(x + now[1] * unit / 2, low + 16, _times(now), 14)
+        return right
+    right = tensor(0, ("n", 0.15))
     for m in sequence:
         cost = now[0] * now[1] * now[2] * sizes_out[m]
         now[m] = sizes_out[m]
-        arrow(d, (right + 10, high * 0.25), (right + 66, high * 0.25), f"×{_sub(m + 1)} A{_sub(m + 1)}", str(cost))
+        arrow(d, (right + 10, high), (right + 66, high), f"×{INDEX[m + 1]} A{INDEX[m + 1]}", str(cost))
         steps.append(f"mode {m + 1}, {cost}")
-        x = right + 78
-        right, _ = cube(d, (x, 0), tuple(now), lambda *at, m=m: ("abc"[m], 0.3), unit)
-        d.text(x + now[1] * unit / 2, now[0] * unit + 16, _times(now), 14)
+        right = tensor(right + 78, ("abc"[m], 0.3))
     d.alt = (f"A {_times(sizes_in)} tensor becomes a {_times(now)} tensor by {len(sequence)} mode products in a chain. "
              f"The multiply-adds of each step: {'; '.join(steps)}.")
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e019
-def kronecker_blocks(
-    left: tuple = (2, 2),       # (rows, columns) of A
-    right: tuple = (3, 3),      # (rows, columns) of B
-    entry: tuple = (0, 1),      # (row, column) of the entry of A that stands out, from 0
-    unit: float = 26,           # side of an entry
-) -> Schematic:                 # A ⊗ B = blocks
+def kronecker_blocks() -> Schematic:    # A ⊗ B = blocks
     "The Kronecker product: each entry of A becomes a block, which is the entry times B."
-    (m, n), (p, q), (r, s) = left, right, entry
-    d = Schematic(f"A {m} by {n} matrix A, a {p} by {q} matrix B, and A ⊗ B, {m * p} by {n * q}, in blocks of the size of B. "
-                  f"The entry of A in row {r + 1} and column {s + 1} and the block in the same place stand out.")
-    name = lambda i, j: f"a{_sub(i + 1)}{_sub(j + 1)}"
+    d = Schematic("A 2 by 2 matrix A, a 3 by 3 matrix B, and A ⊗ B, 6 by 6, in blocks of the size of B. "
+                  "The entry of A in row 1 and column 2 and the block in the same place stand out.")
+    m, p, unit, entry = 2, 3, 26, (0, 1)
+    name = lambda i, j: f"a{INDEX[i + 1]}{INDEX[j + 1]}"
+    strength = lambda i, j: 0.15 + 0.5 * ((2 * (i % p) + j % p) % 4) / 3
     middle = m * p * unit / 2
-    x, _ = cells(d, (0, middle - m * unit / 2), left, lambda i, j: ("b", 0.75) if (i, j) == entry else ("n", 0.12), unit, name, 14)
-    d.text(n * unit / 2, middle + m * unit / 2 + 18, "A", bold=True)
+    one = lambda *at: ("b", 0.75) if at == entry else ("n", 0.12)
+    x, low = cells(d, (0, middle - m * unit / 2), (m, m), one, unit, name, 14)
+    d.text(x / 2, low + 18, "A", bold=True)
     d.text(x + 22, middle, "⊗", 22)
-    y, _ = cells(d, (x + 44, middle - p * unit / 2), right, lambda i, j: ("a", 0.15 + 0.5 * ((2 * i + j) % 4) / 3), unit)
-    d.text((x + 44 + y) / 2, middle + p * unit / 2 + 18, "B", bold=True)
+    y, low = cells(d, (x + 44, middle - p * unit / 2), (p, p), lambda *at: ("a", strength(*at)), unit)
+    d.text((x + 44 + y) / 2, low + 18, "B", bold=True)
     d.text(y + 22, middle, "=", 22)
-    x = y + 44
-    def fill(i, j):
-        strength = 0.15 + 0.5 * ((2 * (i % p) + j % q) % 4) / 3
-        return ("b", strength + 0.15) if (i // p, j // q) == entry else ("a", strength)
-    cells(d, (x, 0), (m * p, n * q), fill, unit)
-    for i in range(m):
-        for j in range(n):
-            d.path(box(x + j * q * unit, i * p * unit, q * unit, p * unit), width=2)
-            d.text(x + (j + 0.5) * q * unit, (i + 0.5) * p * unit, name(i, j) + "B", 16, bold=True)
+    cells(d, (y + 44, 0), (m * p, m * p), lambda i, j: (
+        ("b", strength(i, j) + 0.15) if (i // p, j // p) == entry else ("a", strength(i, j))), unit)
+    for i, j in product(range(m), range(m)):
+        d.path(box(y + 44 + j * p * unit, i * p * unit, p * unit, p * unit), width=2)
+        d.text(y + 44 + (j + 0.5) * p * unit, (i + 0.5) * p * unit, name(i, j) + "B", 16, bold=True)
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e053
-def kronecker_terms(
-    left: tuple = (2, 2),       # (rows, columns) of the first factors
-    right: tuple = (3, 3),      # (rows, columns) of the second factors
-    unit: float = 16,           # side of an entry
-) -> Schematic:                 # S = sum of A ⊗ B
+def kronecker_terms() -> Schematic:     # S = sum of A ⊗ B
     "A matrix as a sum of Kronecker products, with the numbers that each side has."
-    (m, n), (p, q) = left, right
-    large, small = m * p * n * q, m * n + p * q
-    d = Schematic(f"A {m * p} by {n * q} matrix S with {large} numbers equals a sum: A₁ ⊗ B₁, plus A₂ ⊗ B₂, and so on up to "
-                  f"A_R ⊗ B_R. Each A is {m} by {n} and each B {p} by {q}, so a term has {small} numbers.")
+    d = Schematic("A 6 by 6 matrix S with 36 numbers equals a sum: A₁ ⊗ B₁, plus A₂ ⊗ B₂, and so on up to "
+                  "A_R ⊗ B_R. Each A is 2 by 2 and each B 3 by 3, so a term has 13 numbers.")
+    m, p, unit = 2, 3, 16
     shade = lambda i, j, r: 0.12 + 0.6 * ((3 * i + 2 * j + 5 * r + i * j) % 7) / 6
-    middle = m * p * unit / 2
-    x, low = cells(d, (0, 0), (m * p, n * q), lambda i, j: ("n", shade(i, j, i // p + j // q)), unit)
+    x, low = cells(d, (0, 0), (m * p, m * p), lambda i, j: ("n", shade(i, j, i // p + j // p)), unit)
+    middle = low / 2
     d.text(x / 2, low + 16, "S", bold=True)
-    d.text(x / 2, low + 36, f"{large} numbers", 13)
+    d.text(x / 2, low + 36, "36 numbers", 13)
     d.text(x + 20, middle, "=", 20)
     x += 40
     for r, name in enumerate("12R"):
-        sign = _sub(int(name)) if name != "R" else ""
-        y, _ = cells(d, (x, middle - m * unit / 2), left, lambda i, j, r=r: ("b", shade(i, j, r)), unit)
-        z, _ = cells(d, (y + 22, middle - p * unit / 2), right, lambda i, j, r=r: ("a", shade(i, j, r + 2)), unit)
+        y, _ = cells(d, (x, middle - m * unit / 2), (m, m), lambda i, j, r=r: ("b", shade(i, j, r)), unit)
+        z, _ = cells(d, (y + 22, middle - p * unit / 2), (p, p), lambda i, j, r=r: ("a", shade(i, j, r + 2)), unit)
         d.text(y + 11, middle, "⊗", 16)
-        for middle_of, letter in (((x + y) / 2, "A"), ((y + 22 + z) / 2, "B")):
-            d.text(middle_of, low + 16, letter + sign, bold=True)
-            if not sign:
-                d.text(middle_of + 9, low + 21, name, 10, bold=True)
-        d.text((x + z) / 2, low + 36, f"{small} numbers", 13)
+        for center, letter in (((x + y) / 2, "A"), ((y + 22 + z) / 2, "B")):
+            d.text(center, low + 16, letter + ("" if name == "R" else INDEX[int(name)]), bold=True)
+            if name == "R":
+                d.text(center + 9, low + 21, name, 10, bold=True)
+        d.text((x + z) / 2, low + 36, "13 numbers", 13)
         if name != "R":
             d.text(z + (20 if name == "1" else 32), middle, "+" if name == "1" else "+ ⋯ +", 18)
         x = z + (40 if name == "1" else 64)
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e023
-def flattened_attention(
-    shape: tuple = (3, 4),      # sizes of the two modes
-    query: int = 5,             # number of the token whose row stands out, from 0
-    unit: float = 21,           # side of a cell
-) -> Schematic:                 # a grid, and the map between all its cells
+def flattened_attention() -> Schematic:     # a grid, and the map between all its cells
     "Full attention on a grid: its cells become a row of tokens, and every token has a weight for every token."
-    (m, n), k = shape, shape[0] * shape[1]
-    d = Schematic(f"A {m} by {n} grid, its cells numbered 1 to {k}, becomes a row of {k} tokens. Below the row, as wide as it, lies a map of {k} by {k} "
-                  f"weights; the row of token {query + 1} stands out.")
-    color = lambda t: "abcn"[t // n % 4]
+    d = Schematic("A 3 by 4 grid, its cells numbered 1 to 12, becomes a row of 12 tokens. Below the row, as wide "
+                  "as it, lies a map of 12 by 12 weights; the row of token 6 stands out.")
+    m, n, k, query, unit = 3, 4, 12, 5, 21
+    color = lambda t: ("abcn"[t // n], 0.45)
     high = (k + 1) * unit + 8
-    x, y = cells(d, (0, high / 2 - m * unit / 2 - 10), shape, lambda i, j: (color(i * n + j), 0.45), unit, lambda i, j: i * n + j + 1, 12)
-    d.text(x / 2, y + 18, f"{m} × {n} grid", 14)
+    x, y = cells(d, (0, high / 2 - m * unit / 2 - 10), (m, n), lambda i, j: color(i * n + j), unit,
+                 lambda i, j: i * n + j + 1, 12)
+    d.text(x / 2, y + 18, "3 × 4 grid", 14)
     arrow(d, (x + 10, high / 2 - 10), (x + 70, high / 2 - 10), "flatten")
     left = x + 112
-    number = lambda i, j: i + j + 1
-    end, _ = cells(d, (left, 0), (1, k), lambda i, j: (color(j), 0.45), unit, number, 12)
-    cells(d, (left - unit - 8, unit + 8), (k, 1), lambda i, j: (color(i), 0.45), unit, number, 12)
+    for at, shape in (((left, 0), (1, k)), ((left - unit - 8, unit + 8), (k, 1))):
+        cells(d, at, shape, lambda i, j: color(i + j), unit, lambda i, j: i + j + 1, 12)
     weight = lambda i, j: ("b", 0.9 / (1 + abs(i - j) / 2)) if i == query else ("n", 0.06)
-    _, low = cells(d, (left, unit + 8), (k, k), weight, unit)
-    d.text((left + end) / 2, low + 18, f"one map : {k} × {k}", 14)
+    end, low = cells(d, (left, unit + 8), (k, k), weight, unit)
+    d.text((left + end) / 2, low + 18, "one map : 12 × 12", 14)
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e026
-def product_and_sum(
-    shape: tuple = (7, 7),      # sizes of the two modes
-    query: tuple = (2, 4),      # (row, column) of the position that looks, from 0
-    unit: float = 21,           # side of a cell
-) -> Schematic:                 # three grids: full, product, sum
+def product_and_sum() -> Schematic:     # three grids: full, product, sum
     "Where one position looks: anywhere with any weight; everywhere with weights that factor; along a cross."
-    (m, n), (r, s) = shape, query
-    d = Schematic(f"Three {m} by {n} grids with the same marked position. Full attention: every cell has a weight of its own. Kronecker product: "
-                  "every cell has a weight, the product of one for its row and one for its column. Kronecker sum: only the row and "
-                  "the column of the marked position have weights, a cross.")
-    row = [1 / (1 + abs(i - r)) for i in range(m)]
+    d = Schematic("Three 7 by 7 grids with the same marked position. Full attention: every cell has a weight of its own. "
+                  "Kronecker product: every cell has a weight, the product of one for its row and one for its column. "
+                  "Kronecker sum: only the row and the column of the marked position have weights, a cross.")
+    n, r, s, unit = 7, 2, 4, 21
+    row = [1 / (1 + abs(i - r)) for i in range(n)]
     column = [1 / (1 + 0.6 * abs(j - s - 1)) for j in range(n)]
     free = lambda i, j: ("a", 0.08 + 0.8 * ((5 * i * i + 3 * j + 7 * i * j + j * j) % 11) / 11)
     both = lambda i, j: ("b", 0.06 + 0.84 * row[i] * column[j])
-    cross = lambda i, j: ("c", 0.9 * (row[i] * (j == s) + column[j] * (i == r)) / (1 + (i == r and j == s))) if i == r or j == s else ""
-    step = n * unit + 54
-    for g, (fill, name, count) in enumerate([(free, "full", f"{m * n} weights"), (both, "Kronecker product", f"{m} · {n} from {m} + {n}"),
-                                             (cross, "Kronecker sum", f"a cross: {m} + {n}")]):
-        x = g * step
-        cells(d, (x, 0), shape, fill, unit)
+    cross = lambda i, j: ("c" if i == r or j == s else "",
+                          0.9 * (row[i] * (j == s) + column[j] * (i == r)) / (1 + (i == r and j == s)))
+    grids = [(free, "full", "49 weights"), (both, "Kronecker product", "7 · 7 from 7 + 7"),
+             (cross, "Kronecker sum", "a cross: 7 + 7")]
+    for g, (fill, name, count) in enumerate(grids):
+        x = g * (n * unit + 54)
+        cells(d, (x, 0), (n, n), fill, unit)
         d.path(box(x + s * unit, r * unit, unit, unit), width=3)
         d.text(x + n * unit / 2, -14, name, bold=True)
-        d.text(x + n * unit / 2, m * unit + 16, count, 14)
+        d.text(x + n * unit / 2, n * unit + 16, count, 14)
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e029
-def pool_maps_product(
-    shape: tuple = (4, 5),      # sizes of the two positional modes
-    features: int = 3,          # size of the feature mode
-    unit: float = 17,           # side of an entry
-) -> Schematic:                 # one head of Kronecker attention
+def pool_maps_product() -> Schematic:   # one head of Kronecker attention
     "One head of Kronecker attention: pool the other modes away, make a map for each mode, multiply the values by the maps."
     d = Schematic("From left to right: a tensor with two positional modes and features is pooled along one mode and along the other. "
                   "Each pooled matrix gives queries and keys and from them a small square map, one for each mode. Below, the values, "
                   "a tensor of the same shape, are multiplied along mode 1 by the first map and along mode 2 by the second.")
-    (m, n), k = shape, features
-    right, bottom = cube(d, (0, 60), (m, n, k), lambda *at: ("n", 0.15), unit)
+    m, n, k = shape = 4, 5, 3
+    unit = 17
+    right, bottom = cube(d, (0, 60), shape, lambda *at: ("n", 0.15), unit)
     d.text(n * unit / 2, bottom + 16, "𝒳", 17)
     for g, (size, y, color, pooled) in enumerate([(m, 0, "a", "columns"), (n, 125, "b", "rows")]):
         middle = y + size * unit / 2
-        start = (right + 6, 60 + (0.25 + 0.5 * g) * m * unit)
-        arrow(d, start, (right + 98, middle))
+        arrow(d, (right + 6, 60 + (0.25 + 0.5 * g) * m * unit), (right + 98, middle))
         d.text(right + 60, y - 14 if g == 0 else y + size * unit + 16, f"pool {pooled}", 14)
         x, low = cells(d, (right + 104, y), (size, k), lambda i, j, c=color: (c, 0.35), unit)
-        d.text(x - k * unit / 2, low + 15 if g == 0 else y - 13, f"N{_sub(g + 1)} × d", 13)
+        d.text(x - k * unit / 2, low + 15 if g == 0 else y - 13, f"N{INDEX[g + 1]} × d", 13)
         arrow(d, (x + 8, middle), (x + 112, middle), "Q, K", "softmax(QKᵀ)")
         end, low = cells(d, (x + 120, y), (size, size), lambda i, j, c=color: (c, 0.2 + 0.6 * (i == j) + 0.2 * (abs(i - j) == 1)), unit)
-        d.text(end + 12, middle, f"S{_sub(g + 1)}", 16, "start", True)
-    y = 125 + n * unit + 70
-    x, low = cube(d, (0, y), (m, n, k), lambda *at: ("c", 0.3), unit)
+        d.text(end + 12, middle, f"S{INDEX[g + 1]}", 16, "start", True)
+    y, line = low + 70, low + 30
+    x, low = cube(d, (0, y), shape, lambda *at: ("c", 0.3), unit)
     d.text(n * unit / 2, low + 16, "values 𝒱", 15)
-    for g in range(2):
-        arrow(d, (x + 10, y + m * unit / 2), (x + 84, y + m * unit / 2), f"×{_sub(g + 1)} S{_sub(g + 1)}")
+    for g, color in enumerate("ab"):
+        arrow(d, (x + 10, y + m * unit / 2), (x + 84, y + m * unit / 2), f"×{INDEX[g + 1]} S{INDEX[g + 1]}")
         left = x + 94
-        x, low = cube(d, (left, y), (m, n, k), lambda i, j, l, g=g: ("ab"[g], 0.3), unit)
+        x, low = cube(d, (left, y), shape, lambda *at, c=color: (c, 0.3), unit)
     d.text(left + n * unit / 2, low + 16, "𝒴", 17)
-    d.path([(0, 125 + n * unit + 30), (x, 125 + n * unit + 30)], closed=False, width=0.6, dash="4 4")
+    d.path([(0, line), (x, line)], closed=False, width=0.6, dash="4 4")
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e032
-def prefix_pooling(
-    steps: int = 7,             # time steps
-    variables: int = 4,         # size of the other mode
-    step: int = 3,              # the step that is asked about, from 0
-    unit: float = 24,           # side of a cell
-) -> Schematic:                 # two grids: pooling over all steps, and over a prefix
+def prefix_pooling() -> Schematic:      # two grids: pooling over all steps, and over a prefix
     "What step t of a causal mode may pool over: the past and itself; with later steps the future leaks in."
-    d = Schematic(f"Two grids of {variables} variables and {steps} time steps, with step {step + 1} marked. Left, pooled over all steps: the later "
-                  "steps are part of what step t sees, so the future leaks in. Right, pooled over the steps up to t: the later steps are left out.")
-    for g, (words, color) in enumerate([("pooled over all steps: a leak", "b"), ("pooled up to step t", "a")]):
-        x = g * (steps * unit + 84)
-        past = lambda i, j, g=g: ("a", 0.4) if j <= step else (("b", 0.6) if g == 0 else "")
-        end, low = cells(d, (x, 0), (variables, steps), past, unit)
+    d = Schematic("Two grids of 4 variables and 7 time steps, with step 4 marked. Left, pooled over all steps: the "
+                  "later steps are part of what step t sees, so the future leaks in. Right, pooled over the steps up to t: the later steps are left out.")
+    steps, variables, step, unit = 7, 4, 3, 24
+    for words, x, later, color, last in (("pooled over all steps: a leak", 0, ("b", 0.6), "b", steps),
+                                         ("pooled up to step t", steps * unit + 84, ("", 0), "a", step + 1)):
+        past = lambda i, j, later=later: ("a", 0.4) if j <= step else later
+        _, low = cells(d, (x, 0), (variables, steps), past, unit)
         d.path(box(x + step * unit, 0, unit, variables * unit), width=3)
         d.text(x + (step + 0.5) * unit, -12, "t")
         d.text(x + steps * unit / 2, -34, words, bold=True)
-        last = end if g == 0 else x + (step + 1) * unit
-        bracket(d, x, last, low, "mean")
-        middle = (x + last) / 2
+        bracket(d, x, x + last * unit, low, "mean")
+        middle = x + last * unit / 2
         arrow(d, (middle, low + 30), (middle, low + 58))
         d.path(box(middle - unit / 2, low + 60, unit, unit), color, 0.5, width=1.4)
         d.text(middle + unit, low + 60 + unit / 2, "for the map of step t", 14, "start")
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e035
-def attention_order(
-    tokens: float = 110,        # n, in pixels
-    features: float = 34,       # d, in pixels
-) -> Schematic:                 # two rows: (QKᵀ)V and Q(KᵀV)
+def attention_order() -> Schematic:     # two rows: (QKᵀ)V and Q(KᵀV)
     "Why the brackets matter: (QKᵀ)V makes an n × n matrix, Q(KᵀV) only a d × d matrix."
     d = Schematic("Two rows of matrices. Above: Q, n by d, times K transposed, d by n, makes an n by n matrix, which then multiplies V: n n d "
                   "multiply-adds. Below: K transposed times V makes a d by d matrix first, which Q then multiplies: n d d multiply-adds.")
-    n, k = tokens, features
-    def row(y, names, sizes, colors, made, cost):
+    sizes, kinds, colors = {"n": 110, "d": 34}, {"Q": "nd", "Kᵀ": "dn", "V": "nd"}, {"Q": "a", "Kᵀ": "a", "V": "c"}
+    rows = (55, "( Q Kᵀ ) V", "n", "2 n²d"), (215, "Q ( Kᵀ V )", "d", "2 n d²")
+    for middle, names, made, cost in rows:
         x = 0
-        for name, (h, w), color in zip(names, sizes, colors):
-            if name in "()·=":
-                d.text(x + 10, y + n / 2, name, 26 if name in "()" else 20)
+        for name in names.split():
+            if name in "()":
+                d.text(x + 10, middle, name, 26)
                 x += 22
             else:
-                matrix(d, (x, y + (n - h) / 2), (h, w), name, "", f"{'n' if h == n else 'd'} × {'n' if w == n else 'd'}", color, 0.35)
-                x += w + 6
-        arrow(d, (x + 6, y + n / 2), (x + 46, y + n / 2))
-        big = n if made == "n × n" else k
-        x += 60
-        matrix(d, (x, y + (n - big) / 2), (big, big), "", "", made, "b", 0.6)
-        d.text(x + big + 12, y + n / 2, cost, 15, "start", True)
-    row(0, ["(", "Q", "Kᵀ", ")", "V"], [(0, 0), (n, k), (k, n), (0, 0), (n, k)], "naanc", "n × n", "2 n²d")
-    row(n + 50, ["Q", "(", "Kᵀ", "V", ")"], [(n, k), (0, 0), (k, n), (n, k), (0, 0)], "anacn", "d × d", "2 n d²")
+                high, wide = kinds[name]
+                at = x, middle - sizes[high] / 2
+                x = 6 + matrix(d, at, (sizes[high], sizes[wide]), name, f"{high} × {wide}", colors[name], 0.35)[0]
+        arrow(d, (x + 6, middle), (x + 46, middle))
+        big = sizes[made]
+        end, _ = matrix(d, (x + 60, middle - big / 2), (big, big), "", f"{made} × {made}", "b", 0.6)
+        d.text(end + 12, middle, cost, 15, "start", True)
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e039
-def patches_picture(
-    grid: tuple = (3, 4),       # patches along each mode
-    patch: tuple = (2, 2),      # cells of a patch along each mode
-    features: int = 3,          # size of a token
-    unit: float = 19,           # side of a cell
-) -> Schematic:                 # cells, one patch as a vector, its token, the tensor of tokens
+def patches_picture() -> Schematic:     # cells, one patch as a vector, its token, the tensor of tokens
     "From a tensor to tokens: cut into patches, flatten each, multiply by one matrix, keep the grid."
-    (m, n), (p, q) = grid, patch
-    d = Schematic(f"A grid of {m * p} by {n * q} cells is cut into {m} by {n} patches of {p} by {q}. One patch stands out; its {p * q} values "
-                  f"are written as a column, multiplied by a matrix W, and become a token with {features} features, one fiber of the {m} by {n} grid of tokens.")
-    one = (1, 2)
-    shade = lambda i, j: ("b", 0.75) if (i // p, j // q) == one else ("a", 0.12 + 0.22 * ((i // p + j // q) % 2))
-    right, bottom = cells(d, (0, 0), (m * p, n * q), shade, unit)
-    for i in range(m):
-        for j in range(n):
-            d.path(box(j * q * unit, i * p * unit, q * unit, p * unit), width=1.6)
+    d = Schematic("A grid of 6 by 8 cells is cut into 3 by 4 patches of 2 by 2. One patch stands out; its 4 values "
+                  "are written as a column, multiplied by a matrix W, and become a token with 3 features, one fiber of "
+                  "the 3 by 4 grid of tokens.")
+    m, n, p, features, unit, one = 3, 4, 2, 3, 19, (1, 2)
+    shade = lambda i, j: ("b", 0.75) if (i // p, j // p) == one else ("a", 0.12 + 0.22 * ((i // p + j // p) % 2))
+    right, bottom = cells(d, (0, 0), (m * p, n * p), shade, unit)
+    for i, j in product(range(m), range(n)):
+        d.path(box(j * p * unit, i * p * unit, p * unit, p * unit), width=1.6)
     middle = bottom / 2
     d.text(right / 2, bottom + 16, "patches", 15)
     arrow(d, (right + 8, middle), (right + 66, middle), "flatten")
-    x, _ = cells(d, (right + 76, middle - p * q * unit / 2), (p * q, 1), lambda i, j: ("b", 0.75), unit)
+    x, _ = cells(d, (right + 76, middle - p * p * unit / 2), (p * p, 1), lambda i, j: ("b", 0.75), unit)
     arrow(d, (x + 8, middle), (x + 56, middle), "W")
-    y, _ = cells(d, (x + 64, middle - features * unit / 2), (features, 1), lambda i, j: ("c", 0.75), unit)
-    d.text(y - unit / 2, middle + features * unit / 2 + 16, "token", 15)
+    y, low = cells(d, (x + 64, middle - features * unit / 2), (features, 1), lambda i, j: ("c", 0.75), unit)
+    d.text(y - unit / 2, low + 16, "token", 15)
     arrow(d, (y + 8, middle), (y + 56, middle))
     cube(d, (y + 66, middle - m * 24 / 2 + 8), (m, n, features), lambda i, j, l: ("c", 0.75) if (i, j) == one else ("n", 0.15), 24)
     d.text(y + 66 + n * 12, bottom + 16, f"tokens : {m} × {n} × d", 15)
@@ -362,11 +307,9 @@ def transformer_block() -> Schematic:   # one block, from x to y
     for name, width, color in [("attention", 88, "a"), ("feed-forward", 112, "b")]:
         fork = x + 10
         arrow(d, (x, 0), (x + 30, 0))
-        matrix(d, (x + 32, -20), (40, 52), "norm", fill="n")
-        x += 84
+        x, _ = matrix(d, (x + 32, -20), (40, 52), "norm")
         arrow(d, (x + 2, 0), (x + 22, 0))
-        matrix(d, (x + 24, -20), (40, width), name, fill=color, strength=0.4)
-        x += 24 + width
+        x, _ = matrix(d, (x + 24, -20), (40, width), name, fill=color, strength=0.4)
         arrow(d, (x + 2, 0), (x + 22, 0))
         x += 35
         d.path([(fork, 0), (fork, -50), (x, -50)], closed=False, width=1.4)
@@ -378,58 +321,51 @@ def transformer_block() -> Schematic:   # one block, from x to y
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e045
-def ndlinear_picture(
-    shape: tuple = (4, 5, 3),      # sizes of the modes before
-    features: tuple = (3, 3, 4),   # sizes afterwards
-    unit: float = 15,              # side of an entry
-) -> Schematic:                    # tensors, and between them a small matrix and a bias
+def ndlinear_picture() -> Schematic:    # tensors, and between them a small matrix and a bias
     "NdLinear: one small matrix for each mode, and a bias along that mode."
-    d = Schematic(f"A {_times(shape)} tensor goes through {len(shape)} steps and becomes {_times(features)}. Each step multiplies one mode by a small "
-                  "matrix W, and adds a bias vector b along the same mode.")
-    now, high = list(shape), 112
-    right, low = cube(d, (0, high), tuple(now), lambda *at: ("n", 0.15), unit)
-    d.text(now[1] * unit / 2, low + 16, _times(now), 13)
-    for m, size in enumerate(features):
+    d = Schematic("A 4 × 5 × 3 tensor goes through 3 steps and becomes 3 × 3 × 4. Each step multiplies one mode by a "
+                  "small matrix W, and adds a bias vector b along the same mode.")
+    now, high, unit = [4, 5, 3], 112, 15
+    def tensor(x, look):
+        right, low = cube(d, (x, high), tuple(now), lambda *at: look, unit)
+        d.text(x + now[1] * unit / 2, low + 16, _times(now), 13)
+        return right
+    right = tensor(0, ("n", 0.15))
+    for m, (size, color) in enumerate(zip((3, 3, 4), "abc")):
         rows, columns = size * unit, now[m] * unit
-        x, color = right + 12, "abc"[m]
-        arrow(d, (x, high + 30), (x + 66, high + 30))
-        left = x + 33 - (columns + unit + 10) / 2
-        end, bottom = cells(d, (left, 60 - rows), (size, now[m]), lambda i, j, c=color: (c, 0.45), unit)
+        arrow(d, (right + 12, high + 30), (right + 78, high + 30))
+        left = right + 45 - (columns + unit + 10) / 2
+        end, _ = cells(d, (left, 60 - rows), (size, now[m]), lambda i, j, c=color: (c, 0.45), unit)
         cells(d, (end + 10, 60 - rows), (size, 1), lambda i, j, c=color: (c, 0.8), unit)
-        d.text((left + end) / 2, 74, f"W{_sub(m + 1)}", 14, bold=True)
-        d.text(end + 10 + unit / 2, 74, f"b{_sub(m + 1)}", 14, bold=True)
+        d.text((left + end) / 2, 74, f"W{INDEX[m + 1]}", 14, bold=True)
+        d.text(end + 10 + unit / 2, 74, f"b{INDEX[m + 1]}", 14, bold=True)
         now[m] = size
-        right, low = cube(d, (x + 76, high), tuple(now), lambda *at, c=color: (c, 0.3), unit)
-        d.text(x + 76 + now[1] * unit / 2, low + 16, _times(now), 13)
+        right = tensor(right + 88, (color, 0.3))
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e048
-def adapter(
-    rows: float = 120,          # size of the output, in pixels
-    columns: float = 120,       # size of the input, in pixels
-    rank: float = 20,           # size between the two trained matrices, in pixels
-) -> Schematic:                 # a frozen matrix and a small trained path beside it
+def adapter() -> Schematic:     # a frozen matrix and a small trained path beside it
     "A frozen matrix with a trained path beside it; both outputs are added."
     d = Schematic("The input x goes two ways: through a large gray matrix W, which is frozen, and through two thin orange matrices A and B, "
                   "which are trained. Both results are added and give y.")
-    d.text(0, rows / 2, "x", 18, bold=True)
-    arrow(d, (12, rows / 2), (62, rows / 2))
-    matrix(d, (68, 0), (rows, columns), "W", fill="n", strength=0.3)
-    d.text(68 + columns / 2, -14, "frozen", 15)
-    end = 68 + columns
-    total = max(end, 68 + columns + rank) + 70
-    arrow(d, (end + 6, rows / 2), (total - 13, rows / 2))
-    y = rows + 56
-    d.path([(36, rows / 2), (36, y + columns / 2)], closed=False, width=1.4)
-    arrow(d, (36, y + columns / 2), (62, y + columns / 2))
-    x, low = matrix(d, (68, y + columns / 2 - rank / 2), (rank, columns), "A", fill="b", strength=0.6)
-    d.text(68 + columns / 2, low + 14, "r × d", 14)
-    arrow(d, (x + 6, y + columns / 2), (x + 34, y + columns / 2))
-    x, low = matrix(d, (x + 40, y + columns / 2 - rows / 2), (rows, rank), "B", fill="b", strength=0.6)
-    d.text(68 + columns / 2, y + columns / 2 - rank / 2 - 16, "trained", 15)
-    d.path([(x + 6, y + columns / 2), (total, y + columns / 2)], closed=False, width=1.4)
-    arrow(d, (total, y + columns / 2), (total, rows / 2 + 13))
-    plus(d, total, rows / 2)
-    arrow(d, (total + 12, rows / 2), (total + 46, rows / 2))
-    d.text(total + 58, rows / 2, "y", 18, bold=True)
+    size, rank = 120, 20
+    d.text(0, size / 2, "x", 18, bold=True)
+    arrow(d, (12, size / 2), (62, size / 2))
+    end, _ = matrix(d, (68, 0), (size, size), "W", strength=0.3)
+    d.text(68 + size / 2, -14, "frozen", 15)
+    total = end + rank + 70
+    arrow(d, (end + 6, size / 2), (total - 13, size / 2))
+    y = size + 56 + size / 2        # of the path that is trained
+    d.path([(36, size / 2), (36, y)], closed=False, width=1.4)
+    arrow(d, (36, y), (62, y))
+    x, low = matrix(d, (68, y - rank / 2), (rank, size), "A", fill="b", strength=0.6)
+    d.text(68 + size / 2, low + 14, "r × d", 14)
+    arrow(d, (x + 6, y), (x + 34, y))
+    x, low = matrix(d, (x + 40, y - size / 2), (size, rank), "B", fill="b", strength=0.6)
+    d.text(68 + size / 2, y - rank / 2 - 16, "trained", 15)
+    d.path([(x + 6, y), (total, y)], closed=False, width=1.4)
+    arrow(d, (total, y), (total, size / 2 + 13))
+    plus(d, total, size / 2)
+    arrow(d, (total + 12, size / 2), (total + 46, size / 2))
+    d.text(total + 58, size / 2, "y", 18, bold=True)
     return d

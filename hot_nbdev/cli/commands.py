@@ -37,12 +37,11 @@ def as_flags(
 ) -> str:
     "The message with flags in place of arguments: mend=True is --mend, resume=False is --no-resume."
     def flag(found):
-        name, value = found[1], (found[2] or "").strip("'(,)").replace(",", "")
-        name = "data_dir" if name == "folder" else name
+        name, value = found[1].replace("folder", "data_dir"), (found[2] or "").strip("'(,)").replace(",", "")
         if name not in names:
             return found[0]
-        word = name.replace("_", "-")
-        return f"--no-{word}" if value == "False" else f"--{word}" if value in ("", "True") else f"--{word} {value}"
+        word = "--" + "no-" * (value == "False") + name.replace("_", "-")
+        return word if value in ("", "True", "False") else f"{word} {value}"
     if "out" in names:
         message = re.sub(r"name another folder(?! by)", "name another folder by --out", message)
     return re.sub(r"(?<![\w.-])([a-z_]+)=(True|False|'\w+'|\d+|\([-\d, ]+\))?(?=[\s,.;:)]|$)", flag, message)
@@ -77,16 +76,16 @@ def check_packages(
     "Raise with the way to install what is missing."
     lost = [name for name in names if importlib.util.find_spec(name) is None]
     if lost:
-        shown = ", ".join({"sklearn": "scikit-learn"}.get(name, name) for name in lost)
+        shown = ", ".join(lost).replace("sklearn", "scikit-learn")
         how = "monai" if lost == ["monai"] else f'"hot_nbdev[{"medmnist" if lost == ["medmnist"] else "train"}]"'
         raise ImportError(f"{who} needs {shown}, which {'is' if len(lost) == 1 else 'are'} not installed: pip install {how}")
 
 
 def _packages(job: Job) -> list:
     "What a job imports."
-    official = [] if Path(job.data).suffix == ".npz" else ["medmnist"]
-    more = {"forecast": ["pandas"], "classify": ["sklearn", *official], "segment": ["sklearn"]}
-    return ["accelerate", *more.get(job.kind, []), *(["monai"] if job.model == "resnet" else [])]
+    more = {"forecast": ["pandas"], "classify": ["sklearn"], "segment": ["sklearn"]}.get(job.kind, [])
+    official = job.kind == "classify" and Path(job.data).suffix != ".npz"
+    return ["accelerate", *more, *["medmnist"] * official, *["monai"] * (job.model == "resnet")]
 
 # %% ../../nbs/68_commands.ipynb #f895cbf2
 def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
@@ -104,14 +103,11 @@ def _job_parser(job: type, about: str, examples: str) -> argparse.ArgumentParser
     parser.add_argument("--show", action="store_true", help="print the settings as JSON and stop")
     return parser
 
-
-def _from_file(path: str, job: type) -> dict:
-    "Settings from a file, whose names are known."
-    found = read_settings(path)
-    check_names(path, list(found), list(job().to_dict()))
-    return found
-
 # %% ../../nbs/68_commands.ipynb #b4c10a06
+_ASKED = {"forecast": "a table of further rows, .csv", "classify": "pictures or volumes, .npy or .npz", "segment": "a scene, .npy",
+          "motion": "two frames, .npy"}
+
+
 def _report(run: Run) -> str:
     "What came out, as a small table, and where it is."
     wanted = lambda key, value: key == "horizon" or (key.startswith("test_") and isinstance(value, float))
@@ -123,20 +119,16 @@ def _report(run: Run) -> str:
 
 def _next(job: Job, run: Run) -> str:
     "The command that a reader would type now."
-    files = {"forecast": f"{job.data}.csv", "classify": f"{job.data}.npz --key test_images", "segment": "scene.npy", "motion": "frames.npy"}
-    own = job.data if Path(job.data).suffix else files[job.kind]
-    return f"next: hot_predict {shlex.quote(str(run.folder))} {own}"
+    words = f"next: hot_predict {shlex.quote(str(run.folder))}"
+    if run.file is None:
+        return f"{words} FILE, with {_ASKED[job.kind]}, for FILE"
+    return f"{words} {shlex.quote(run.file)}" + " --key test_images" * run.file.endswith(".npz")
 
 
 def _train(job: Job) -> Run:
     "One run with its report."
     check_packages(_packages(job), f"hot_{job.kind}")
-    try:
-        run = run_job(job, say)
-    except FileNotFoundError as e:
-        home = "" if job.home() is None or job.home() in str(e) else f"; the home of {job.data} is {job.home()}"
-        more = "" if job.download else "; without --no-download it is fetched"
-        raise FileNotFoundError(f"{e}{home}{more}") from e
+    run = run_job(job, say)
     if os.environ.get("RANK", "0") == "0":
         picture = run.folder / "losses.png"
         drawn = save_picture(lambda part: draw_run(run.result.history, run.result.best["epoch"], part), picture)
@@ -147,20 +139,20 @@ def _train(job: Job) -> Run:
 def _command(kind: str, about: str, examples: str, argv):
     "A training command: settings from the defaults, a file and the command line, in this order."
     kind_of = job_class(kind)
-    parser = _job_parser(kind_of, about, examples)
+    parser, names = _job_parser(kind_of, about, examples), list(kind_of().to_dict())
     given = vars(parser.parse_args(argv))
     config, show, own = given.pop("config"), given.pop("show"), given.pop("own")
     if own and given.setdefault("data", own) != own:
         parser.error(f"the data are {own} and, by --data, {given['data']}; name them once")
 
     def work():
-        job = kind_of.from_dict({**(_from_file(config, kind_of) if config else {}), **given})
+        told = read_settings(config) if config else {}
+        check_names(config, list(told), names)
+        job = kind_of.from_dict({**told, **given})
         if not job.data:
             raise ValueError(f"name the data: --data NAME; {parser.prog} --help says which there are")
-        if show:
-            return print(job)
-        _train(job)
-    _guarded(parser, list(kind_of().to_dict()), work)
+        print(job) if show else _train(job)
+    _guarded(parser, names, work)
 
 # %% ../../nbs/68_commands.ipynb #63dd022a
 def hot_forecast(argv: Sequence[str] | None = None) -> None:
@@ -233,16 +225,16 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
 # %% ../../nbs/68_commands.ipynb #b2b2e7fe
 def _changes(texts: Sequence[str], job: type) -> dict:
     "Settings of the command from words such as epochs=3, in place of those of a table."
-    found = {}
+    found, known = {}, job().to_dict()
     for name, value in (pair for text in texts for pair in parse_pairs([text]).items()):
         if name == "seed":
             raise ValueError("seed: the seeds of a table are chosen by --seeds")
-        if name == "model_option":          # NAME=JSON once more
-            value = {**found.get(name, {}), **(parse_pairs([value]) if isinstance(value, str) else value)}
-        elif isinstance(value, str) and isinstance(getattr(job(), name, None), tuple):
+        if isinstance(known.get(name), dict) and isinstance(value, str):         # NAME=JSON once more
+            value = {**found.get(name, {}), **parse_pairs([value])}
+        elif isinstance(known.get(name), tuple) and isinstance(value, str):
             value = [json.loads(v) if v.strip("-").isdigit() else v for v in value.split(",")]
         found[name] = value
-    check_names("--set", list(found), list(job().to_dict()))
+    check_names("--set", list(found), list(known))
     return {name: getattr(job.from_dict({name: value}), name) if name == "horizon" else value for name, value in found.items()}
 
 
@@ -331,8 +323,5 @@ def hot_reproduce(argv: Sequence[str] | None = None) -> None:
         return print(_listed(tables), made, sep="\n\n")
     if given.table in files:
         return print(_made(given.table, tables))
-    if (command := tables[given.table].command) not in JOBS:
-        parser.exit(1, f"{parser.prog}: {given.table}: its runs are made by hot_{command}, which this version does not have; "
-                       "choose another table\n")
-    names = list(job_class(command)().to_dict())
-    _guarded(parser, names, lambda: _reproduce(given.table, tables[given.table], given))
+    table = tables[given.table]
+    _guarded(parser, list(job_class(table.command)().to_dict()), lambda: _reproduce(given.table, table, given))

@@ -10,17 +10,17 @@ __all__ = ['PAPERS', 'DECIDED', 'Training', 'JOBS', 'fields_of', 'Places', 'Grou
 import dataclasses
 import json
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 import torch
 
-from ..config import Config, check_names, option, parse_pairs
-from ..data.files import file_md5
+from ..config import Config, option
+from ..data.files import file_hash
 from ..data.predict import Inputs
-from ..data.scenes import SCENES
-from ..data.series import SERIES
 from ..data.splits import forecast_data, scene_data, volume_data
 from ..data.volumes import augment_volumes, random_flips
 from ..model_config import ClassifierConfig, ForecasterConfig, ModelConfig, SegmenterConfig
@@ -90,23 +90,6 @@ class Places(Config):
         "How official files are found."
         return dict(folder=self.data_dir, download=self.download, verify=self.verify)
 
-# %% ../../nbs/65_jobs.ipynb #9d301a13
-def _spread(settings: dict, known: Sequence) -> dict:
-    "Settings of the model that stand in `model_option`, put beside the others."
-    further = settings.get("model_option", {})
-    further = [further] if isinstance(further, str) else further
-    further = parse_pairs(further) if isinstance(further, list | tuple) else further
-    if settings.get("model", "hot") != "hot":
-        return {**settings, "model_option": further}
-    check_names("model_option", list(further), known)
-    found = {name: value for name, value in settings.items() if name != "model_option"}
-    for name, value in further.items():
-        both = isinstance(value, dict) and isinstance(found.get(name), dict)
-        if name in found and not both and found[name] != value:
-            raise ValueError(f"model_option: {name} is {value!r} there and {found[name]!r} beside it; leave one out")
-        found[name] = {**found[name], **value} if both else value
-    return found
-
 # %% ../../nbs/65_jobs.ipynb #9d301a15
 @dataclass(frozen=True)
 class Grouped(Config):
@@ -116,6 +99,7 @@ class Grouped(Config):
     rivals: ClassVar[tuple] = ()                        # other models in its place
 
     @classmethod
+    @cache
     def groups(cls) -> dict:
         "Names of the settings: of data, model and training, and places."
         names = lambda c: [f.name for f in dataclasses.fields(c)]
@@ -143,32 +127,34 @@ class Job(Grouped):
     draws: int | None = option(None, "training samples of an epoch, drawn by chance; default: all of them, each once", least=1)
     combine: str | None = option(None, "of hot1 and hot2: maps combined by a product or a sum", choices=("product", "sum"))
 
-    @classmethod
-    def from_dict(cls, settings: dict) -> "Job":
-        known = [f.name for f in dataclasses.fields(cls)]
-        return super().from_dict(_spread(settings, known))
-
     def check(self):
         super().check()
-        name = f"hot_{self.kind}"
-        if self.model not in ("hot", *self.rivals):
+        name, hot = f"hot_{self.kind}", self.model == "hot"
+        if not hot and self.model not in self.rivals:
             raise ValueError(f"{name}: model is {self.model!r}; choose one of {', '.join(('hot', *self.rivals))}")
         if self.combine and self.attention not in ("hot1", "hot2", "tied", "tied-mix"):
             raise ValueError(f"{name}: combine is {self.combine!r}, which attention {self.attention!r} does not have; choose "
                              "--attention hot1, hot2 or tied, or --attention product or sum without --combine")
-        ours = {*self.groups()["model"]} - {"model", "model_option"} if self.model != "hot" else ()
-        lost = [f.name for f in dataclasses.fields(self) if f.name in ours and getattr(self, f.name) != _default(f)]
+        others = ["model_option"] if hot else [n for n in self.groups()["model"] if n not in ("model", "model_option")]
+        lost = [f.name for f in dataclasses.fields(self) if f.name in others and getattr(self, f.name) != _default(f)]
         if lost:
-            raise ValueError(f"{', '.join(lost)}: settings of the Transformer, but model is {self.model!r}; leave them out, or "
-                             "give those of the rival by --model-option")
+            raise ValueError(f"{', '.join(lost)}: settings of {'a rival' if hot else 'the Transformer'}, but model is {self.model!r}; "
+                             f"leave them out{'' if hot else ', or give those of the rival by --model-option'}")
 
     def decided(self) -> dict:
         "What these settings say of the data's sizes."
         return {}
 
+    def rival(self, decided: dict) -> dict:
+        "Settings of the model in the Transformer's place."
+        return dict(model=self.model, in_channels=decided["in_channels"], classes=decided["classes"])
+
+    def patches(self, k: int) -> tuple:
+        "One patch for all k modes."
+        return self.patch * k
+
     def augmentation(self, parts) -> Callable | None:
         "What changes each training batch."
-        return None
 
     @property
     def label(self) -> str:
@@ -185,21 +171,16 @@ def config_for(
     "The configuration of the model for inputs of these sizes."
     decided = {**dict(in_channels=channels, classes=classes, sizes=tuple(sizes)), **job.decided()}
     if job.model != "hot":
-        return _rival_config(job, decided)
+        told = [name for name in job.model_option if name in (*decided, "model", "order")]
+        if told:
+            raise ValueError(f"model_option: {', '.join(told)} cannot be given, since the data, --horizon and --lookback decide it")
+        return ModelConfig.from_dict({**job.rival(decided), **job.model_option})
     names = {f.name for f in dataclasses.fields(job.config_class)}
     own = {name: getattr(job, name) for name in job.groups()["model"] if name in names}
     if job.combine:
         own["attention_options"] = {**own["attention_options"], "combine": job.combine}
     own["patch"] = job.patches(len(sizes)) if len(own["patch"]) == 1 else own["patch"]
     return job.config_class.from_dict({**own, **{name: value for name, value in decided.items() if name in names}})
-
-
-def _rival_config(job: Job, decided: dict) -> ModelConfig:
-    "The configuration of a model that is no Transformer."
-    told = [name for name in job.model_option if name in (*decided, "model", "order")]
-    if told:
-        raise ValueError(f"model_option: {', '.join(told)} cannot be given, since the data, --horizon and --lookback decide it")
-    return ModelConfig.from_dict({**job.rival(decided), **job.model_option})
 
 # %% ../../nbs/65_jobs.ipynb #9d301a19
 @dataclass(frozen=True)
@@ -216,8 +197,6 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
 
     kind, config_class, rivals = "forecast", ForecasterConfig, ("linear", "dlinear")
 
-    def home(self) -> str | None:
-        return SERIES[self.data].home if self.data in SERIES else None
 
     def check(self):
         super().check()
@@ -269,14 +248,6 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
 
     kind, config_class, rivals = "classify", ClassifierConfig, ("resnet",)
 
-    def home(self) -> str | None:
-        return None if Path(self.data).suffix == ".npz" else "https://medmnist.com"
-
-    def patches(self, k: int) -> tuple:
-        return self.patch * k
-
-    def rival(self, decided: dict) -> dict:
-        return dict(model="resnet", in_channels=decided["in_channels"], classes=decided["classes"])
 
     def parts(self):
         "Data in three parts."
@@ -313,8 +284,6 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
 
     kind, config_class = "segment", SegmenterConfig
 
-    def home(self) -> str | None:
-        return SCENES[self.data].home if self.data in SCENES else None
 
     def patches(self, k: int) -> tuple:
         return (*[1] * (k - 2), *self.patch * 2)        # dates have no patches
@@ -322,7 +291,7 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
     def parts(self):
         "Data in three parts."
         chosen = {name: getattr(self, name) for name in ("window", "labels", "block", "stride", "gap", "limit", "ignore")}
-        return scene_data(self.data, seed=0, unchecked=self.unchecked, **chosen, **self.source())
+        return scene_data(self.data, unchecked=self.unchecked, **chosen, **self.source())
 
     def task(self, parts) -> Task:
         return Segmentation(len(parts.about["classes"]), _class_weights(self, parts), criterion=self.criterion)
@@ -383,7 +352,7 @@ def _checksum(job: Job, about: dict) -> str:
     if about.get("md5"):
         return about["md5"]
     if Path(job.data).is_file():
-        return file_md5(job.data)
+        return file_hash(job.data, "md5")
     from importlib.metadata import version
     return f"tensorly {version('tensorly')}" if job.data == "indian_pines" else ""
 
@@ -395,6 +364,7 @@ class Run(NamedTuple):
     result: object  # of `fit`
     table: Path     # file of the rows
     folder: Path    # of the model
+    file: str | None    # that the data were read from, if it is one
 
 
 def run_job(
@@ -408,37 +378,31 @@ def run_job(
     for line in parts.about["told"]:
         say(line)
     model, x = build(job, parts)
-    name, config, task = run_name(job, parts), job.training(), job.task(parts)
+    name = run_name(job, parts)
     folder, table = Path(job.out or Path("runs") / name), Path(job.results) / f"{job.kind}.csv"
     check_results(table)
     say(f"model: {job.label}, {sum(p.numel() for p in model.parameters()):,} parameters; {len(parts.train):,} samples to train on, "
         f"{len(parts.val):,} to validate; folder {folder}")
-    accelerator = make_accelerator(config, cpu=job.cpu)
-    files = {"input.json": f"{describe(job, parts)}\n"}
-    result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
-                 augment=redrawn(parts.train, job.augmentation(parts)), save_every=job.save_every, progress=job.progress, tensorboard=job.tensorboard,
-                 accelerator=accelerator, about=_about(job, parts), files=files)
-    rows, kept = [], []
-    for horizon, part in _tests(job, parts):
-        kept.append([])
-        test = evaluate(model, part.to(accelerator.device), task, 4 * job.batch_size, accelerator, kept[-1])
-        more = {} if horizon is None else dict(lookback=job.lookback, horizon=horizon, trained_horizon=job.horizon)
-        rows.append(row(task, parts.about["name"], _checksum(job, parts.about), model, config, result, test, x,
-                        attention=job.label, **more, run=name, settings=json.dumps(job.numbers(), sort_keys=True),
-                        scores=scores_name(name, horizon, kept[-1])))
-    if accelerator.is_main_process:
-        add_rows(table, rows, kept)
-    return Run(name, rows, result, table, folder)
+    with ExitStack() as ends:
+        accelerator = make_accelerator(job.training(), cpu=job.cpu, ends=ends)
+        result, rows, kept = _trained(job, parts, model, x, name, folder, accelerator)
+        if accelerator.is_main_process:
+            add_rows(table, rows, kept)
+    return Run(name, rows, result, table, folder, parts.about.get("file"))
 
 # %% ../../nbs/65_jobs.ipynb #9d301a30
-def _about(job: Job, parts) -> dict:
-    "What makes a run beside model, training and the data that it trains on."
-    numbers = job.numbers()
-    return {**{name: numbers[name] for name in job.groups()["data"] if name != "score"}, "content": content(parts.fingerprint())}
-
-
-def _tests(job: Job, parts) -> list:
-    "Horizons to score, none of them for other jobs, and the test part for each."
-    if job.kind != "forecast":
-        return [(None, parts.test)]
-    return [(h, parts.test if h == job.horizon else job.parts(h).test) for h in job.score or (job.horizon,)]
+def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, accelerator) -> tuple:   # result, rows, scores
+    "Train and test one model."
+    config, numbers, task, rows, kept = job.training(), job.numbers(), job.task(parts), [], []
+    about = {**{key: numbers[key] for key in job.groups()["data"] if key != "score"}, "content": content(parts.fingerprint())}
+    result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
+                 augment=redrawn(parts.train, job.augmentation(parts)), save_every=job.save_every, progress=job.progress,
+                 tensorboard=job.tensorboard, accelerator=accelerator, about=about, files={"input.json": f"{describe(job, parts)}\n"})
+    for horizon in (job.score or (job.horizon,)) if job.kind == "forecast" else (None,):
+        test = parts.test if horizon is None or horizon == job.horizon else job.parts(horizon).test
+        kept.append([])
+        found = evaluate(model, test.to(accelerator.device), task, 4 * job.batch_size, accelerator, kept[-1])
+        more = {} if horizon is None else dict(lookback=job.lookback, horizon=horizon, trained_horizon=job.horizon)
+        rows.append(row(task, parts.about["name"], _checksum(job, parts.about), model, config, result, found, x, attention=job.label,
+                        **more, run=name, settings=json.dumps(numbers, sort_keys=True), scores=scores_name(name, horizon, kept[-1])))
+    return result, rows, kept

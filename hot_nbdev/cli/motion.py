@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from .jobs import DECIDED, Job, Places, Training, fields_of
 from ..config import option
 from ..data.moved import KINDS, motion_data
-from ..data.scenes import SCENES
 from ..model_config import SegmenterConfig
 from ..train.tasks import Fields, Task
 
@@ -32,8 +31,6 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
 
     kind, config_class, rivals = "motion", SegmenterConfig, ("dilated", "fourier", "unet")
 
-    def home(self) -> str | None:
-        return SCENES[self.data].home if self.data in SCENES else None
 
     def padding(self) -> str:
         "What convolutions see beyond the ends of a frame."
@@ -43,11 +40,7 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
         return dict(classes=1, stem_padding=self.padding())
 
     def rival(self, decided: dict) -> dict:
-        return dict(model=self.model, in_channels=decided["in_channels"], classes=1, order=len(self.size), padding=self.padding())
-
-    def patches(self, k: int) -> tuple:
-        return self.patch * k
-
+        return {**super().rival(decided), "order": len(self.size), "padding": self.padding()}
     def parts(self):
         "Data in three parts."
         return motion_data(self.data, self.size, self.move, self.reach, self.samples, self.seed, **self.source())

@@ -9,7 +9,7 @@ __all__ = ['Planned', 'RunTable', 'read_tables', 'merged', 'planned', 'made_by',
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..book import book_folder
 from .jobs import Job, config_for
 from ..config import Config, option, read_settings
-from ..data.files import file_md5
+from ..data.files import file_hash
 from ..model_config import ModelConfig
 from ..train.loop import TrainConfig
 
@@ -87,13 +87,11 @@ def _chosen(title: str, what: str, names: Sequence | None, known: Sequence) -> N
 
 def _steps(name: str, table: RunTable, changes: dict) -> list:
     "Those of `each` that agree with what a user chose; or all, where none does and there is no horizon to be one of them."
+    horizons, asked = dict.fromkeys(str(step["horizon"]) for step in table.each if "horizon" in step), changes.get("horizon")
+    if asked and horizons and str(asked) not in horizons:
+        raise ValueError(f"{name} has no horizon {asked}; it has {', '.join(horizons)}")
     agree = [step for step in table.each if all(changes.get(key, value) == value for key, value in step.items())]
-    horizons = dict.fromkeys(str(step["horizon"]) for step in table.each if "horizon" in step)
-    if not agree and "horizon" in changes and horizons:
-        agree = [step for step in table.each if step.get("horizon") == changes["horizon"]]
-        if not agree:
-            raise ValueError(f"{name} has no horizon {changes['horizon']}; it has {', '.join(horizons)}")
-    return agree or list(table.each)
+    return agree or [step for step in table.each if not asked or step.get("horizon", asked) == asked]
 
 
 def planned(
@@ -120,10 +118,11 @@ def planned(
 def _same_data(job: Job, line: dict) -> bool:
     "Does a row say that its data were read as this job reads them?"
     path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
-    if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_md5(path)):
+    if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_hash(path, "md5")):
         return False
-    told, now = {**type(job)().numbers(), **json.loads(line.get("settings") or "{}")}, job.numbers()
-    return all(told[name] == now[name] for name in job.groups()["data"] if name not in ("data", "score"))
+    told, names = json.loads(line.get("settings") or "{}"), {*job.groups()["data"]} - {"data", "score"}
+    plain = lambda value: list(value) if isinstance(value, tuple) else value
+    return all(told.get(f.name, plain(f.default)) == plain(getattr(job, f.name)) for f in fields(job) if f.name in names)
 
 # %% ../../nbs/67_tables.ipynb #7b1e0c28
 def made_by(

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from math import prod
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,14 +33,13 @@ def smooth_fields(
     count: int,                         # number of fields F
     sizes: Sequence[int],               # (n1, …, nk)
     generator: torch.Generator | None = None,
-    power: float = 1.0,                 # amplitude |ω|^-power of the wave with frequencies ω
 ) -> Tensor:                            # (F, n1, …, nk), each with mean 0 and variance 1
-    "Fields on a torus whose long waves are strong."
+    "Fields on a torus whose long waves are strong: that with frequencies ω has the amplitude 1/|ω|."
     modes = list(range(1, len(sizes) + 1))
     waves = torch.fft.fftn(white_fields(count, sizes, generator), dim=modes)
     squares = [(torch.fft.fftfreq(n) * n).square() for n in sizes]
     length = sum(s.view(-1, *[1] * (len(sizes) - 1 - m)) for m, s in enumerate(squares)).sqrt()
-    x = torch.fft.ifftn(waves * length.clamp(min=1) ** -power * (length > 0), dim=modes).real
+    x = torch.fft.ifftn(waves * length.clamp(min=1) ** -1.0 * (length > 0), dim=modes).real
     return x / x.flatten(1).std(1, correction=0).view(-1, *[1] * len(sizes))
 
 # %% ../../nbs/62_moved.ipynb #525de374
@@ -127,8 +125,8 @@ class Shifted(Drawn):
         k, L = len(self.sizes), self.fields.shape[1:]
         starts, shifts = draws[:, 1:1 + k, None], draws[:, 1 + k:, None]
         own = [torch.arange(n, device=draws.device) for n in self.sizes]
-        places = [[(starts[:, m] + x - t * shifts[:, m]) % L[m] for m, x in enumerate(own)] for t in range(3)]
-        *x, y = (take_fields(self.fields, draws[:, 0], each) for each in places)
+        places = lambda t: [(starts[:, m] + x - t * shifts[:, m]) % L[m] for m, x in enumerate(own)]
+        *x, y = (take_fields(self.fields, draws[:, 0], places(t)) for t in range(3))
         x, y = torch.stack(x, -1), (y if self.torus else _where_told(y, own, shifts))[..., None]
         if not self.hidden:
             return x, y
@@ -189,25 +187,16 @@ class Aligned(Drawn):
 # %% ../../nbs/62_moved.ipynb #5d01c7a3
 def _check_sheets(fields: Tensor, sizes: Sequence[int]) -> None:
     "Raise unless there are two sheets, whole, that hold tables of these sizes."
-    L = tuple(fields.shape[1:])
-    if len(L) != len(sizes) or any(not 1 <= n <= l for n, l in zip(sizes, L)):
-        raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {tuple(sizes)}; give one size for each mode, none "
-                         "larger than that of the sheets")
-    if len(fields) < 2:
-        raise ValueError("Aligned: one table and a further sheet are needed, but there is one in all; give at least two")
-    if fields.isnan().any():
-        raise ValueError("Aligned: the sheets hold NaN, but every row and column must be known; leave those out that are not")
+    L, holes = tuple(fields.shape[1:]), bool(fields.isnan().any())
+    if len(L) != len(sizes) or any(not 1 <= n <= l for n, l in zip(sizes, L)) or len(fields) < 2 or holes:
+        raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {tuple(sizes)}, and there are {len(fields)} of them"
+                         f"{', with NaN' * holes}; give one size for each mode, none larger than that of the sheets, and at least two "
+                         "sheets whose rows and columns are all known")
 
 # %% ../../nbs/62_moved.ipynb #deae1021
 KINDS = {"white": white_fields, "smooth": smooth_fields}    # fields made on the spot
 FIELDS = {"train": 2048, "val": 256, "test": 256}           # how many of them
 MOST = 1 << 18                                              # positions of a frame: more would fill the memory before a word is said
-
-
-def _made(kind: str, sizes: Sequence[int], seed: int) -> list:
-    "Fields of each part, all different."
-    chance = torch.Generator().manual_seed(seed)
-    return [KINDS[kind](count, sizes, chance) for count in FIELDS.values()]
 
 
 def _regions(fields: Tensor) -> list:       # of (F, H, W): the left part, and the upper and lower half of the right part
@@ -241,15 +230,15 @@ def _read_fields(path: str) -> Tensor:
     if array.ndim < 2 or array.dtype.kind not in "fiu":
         raise ValueError(f"motion_data: {path} holds {array.dtype} of shape {array.shape}, but fields (F, n1, …, nk) of real "
                          "numbers are needed; stack them along the first axis")
-    known = np.where(np.isnan(array), 0, array) if array.dtype.kind == "f" else array
-    check_numbers(known, f"motion_data: {path}")
+    check_numbers(array, f"motion_data: {path}", holes=True)
     return torch.from_numpy(array.astype("float64"))
 
 # %% ../../nbs/62_moved.ipynb #49436024
 def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, source: dict) -> tuple:  # parts, on a torus?, more of about
     "Fields of the three parts."
-    if name in KINDS:
-        return _made(name, sizes, seed), True, {"md5": None, "input": {"own": True}}
+    if name in KINDS:           # all different
+        chance = torch.Generator().manual_seed(seed)
+        return [KINDS[name](count, sizes, chance) for count in FIELDS.values()], True, {"md5": None, "input": {"own": True}}
     if Path(name).suffix == ".npy":
         parts, mean, std = _in_turn(_read_fields(name), 1 if move == "align" else 0)
         return parts, False, {"md5": None, "input": {"shift": (mean.item(),), "scale": (std.item(),)}}

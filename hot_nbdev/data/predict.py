@@ -22,9 +22,9 @@ from torch import Tensor, nn
 
 from ..book.plot import draw_forecast, save_picture
 from ..config import Config, option, read_settings
-from .files import check_numbers, load_array
+from .files import check_numbers, load_array, load_arrays
 from .scenes import check_scene
-from .series import Series, check_like, load_series
+from .series import check_like, load_series
 from .times import next_times
 from .volumes import check_volumes
 from ..models import load_model
@@ -34,15 +34,6 @@ from ..train.runs import progress_bar
 # %% ../../nbs/64_predict.ipynb #375f1d6b
 INPUT_VERSION = 3       # of the file; 1 had shift, scale, names, classes, codes and window only, 2 seconds as step
 _NEEDED = {"forecast": ["names"], "classify": ["classes"], "segment": ["codes", "window"], "motion": ["sizes"]}
-
-
-def _check_inputs(inputs: "Inputs") -> None:
-    "Raise where the settings of a task are not whole."
-    lost = [name for name in _NEEDED[inputs.task] if getattr(inputs, name) is None]
-    if lost:
-        raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {inputs.task} run needs")
-    if len(inputs.shift) != len(inputs.scale):
-        raise ValueError(f"Inputs: shift has {len(inputs.shift)} entries, but scale has {len(inputs.scale)}")
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d07
 @dataclass(frozen=True)
@@ -71,7 +62,11 @@ class Inputs(Config):
     version: int = option(INPUT_VERSION, "of these settings", least=1)
 
     def check(self):
-        _check_inputs(self)
+        lost = [name for name in _NEEDED[self.task] if getattr(self, name) is None]
+        if lost:
+            raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {self.task} run needs")
+        if len(self.shift) != len(self.scale):
+            raise ValueError(f"Inputs: shift has {len(self.shift)} entries, but scale has {len(self.scale)}")
 
     def known(self) -> dict:
         "What is known, as the checks of the data take it."
@@ -106,15 +101,15 @@ def check_output(
     overwrite: bool = False,         # may another file there be replaced?
 ) -> Path:                           # `path`, whose folder exists now
     "Raise where writing would replace an input, a file of the run, or another file that is there."
-    path = Path(path)
-    if any(path.exists() and Path(i).exists() and path.samefile(i) for i in inputs):
-        raise ValueError(f"{path} is the file that is read, and would be lost; name another one by to=")
-    if path.is_dir() or path.exists() and not path.is_file():
-        raise ValueError(f"{path} is {'a folder' if path.is_dir() else 'a device or a pipe, and no regular file'}; name a file by to=")
-    if path.exists() and path.resolve().parent == Path(run).resolve():
-        raise ValueError(f"{path} belongs to the run; name another file by to=")
-    if path.exists() and not overwrite:
-        raise ValueError(f"{path} is there already; overwrite=True replaces it, or name another file by to=")
+    path, there = Path(path), Path(path).exists()
+    for wrong, why in [
+        (there and any(Path(i).exists() and path.samefile(i) for i in inputs), "is the file that is read, and would be lost; name another one"),
+        (path.is_dir(), "is a folder; name a file"), (there and not path.is_file(), "is a device or a pipe, and no regular file; name a file"),
+        (there and path.resolve().parent == Path(run).resolve(), "belongs to the run; name another file"),
+        (there and not overwrite, "is there already; overwrite=True replaces it, or name another file"),
+    ]:
+        if wrong:
+            raise ValueError(f"{path} {why} by to=")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -150,15 +145,12 @@ def forecast_file(
     T, hide = model.config.lookback, inputs.masked and not mend
     series = load_series(path, mend=mend or hide, sort=sort, time=time or inputs.time, step=step or inputs.step)
     x, told = check_like(series, inputs.known(), T)
-    past = series.values[-T:]
-    if hide:
-        mask = series.mask[-T:]
-        y = model(torch.where(mask, x, 0.0)[None], mask[None])[0]
-        told = [text.replace("and are filled", "and are hidden from the model") for text in told]
-    else:
-        y = model(x[None])[0]
-    y = _finite(y.double() * torch.tensor(inputs.scale) + torch.tensor(inputs.shift), path)
-    when = _times(series, len(y))
+    past, mask = series.values[-T:], series.mask[-T:]
+    y = model(torch.where(mask, x, 0.0)[None], mask[None]) if hide else model(x[None])
+    y = _finite(y[0].double() * torch.tensor(inputs.scale) + torch.tensor(inputs.shift), path)
+    told = [text.replace("and are filled", "and are hidden from the model") if hide else text for text in told]
+    known = series.times is not None and series.step is not None
+    when = next_times(series.times, series.step, len(y)) if known else [str(i + 1) for i in range(len(y))]
     head = [series.times.name if series.times else "date", *series.names]
     ranges = [f"{name}: {v.min():.4g} to {v.max():.4g}" for name, v in zip(series.names, y.T, strict=True)]
     return Answer([head, *([t, *v] for t, v in zip(when, y.tolist(), strict=True))],
@@ -166,13 +158,6 @@ def forecast_file(
                   lambda path: draw_forecast(past, y, series.names, path), (series.layout.separator, series.layout.decimal))
 
 # %% ../../nbs/64_predict.ipynb #5d07adfb
-def _times(series: Series, n: int) -> list:
-    "The times of the next rows in the form of the file, or their numbers where there are no times."
-    if series.times is None or series.step is None:
-        return [str(i + 1) for i in range(n)]
-    return next_times(series.times, series.step, n)
-
-
 def _finite(y: Tensor, path: str | Path) -> Tensor:
     if not y.isfinite().all():
         raise ValueError(f"{path}: the model's answer is not finite, since values of the file are too large for its numbers; are they in "
@@ -180,13 +165,11 @@ def _finite(y: Tensor, path: str | Path) -> Tensor:
     return y
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d20
-def _mask_of(path: str | Path, key: str | None) -> Tensor | None:
+def _mask_of(path: str | Path, key: str | None) -> list:
     "The masks beside an array: test_masks beside test_images, if the archive has them."
     name = (key or "").replace("_images", "_masks")
-    if Path(path).suffix != ".npz" or name == key:
-        return None
-    with np.load(path, allow_pickle=False) as stored:
-        return torch.from_numpy(stored[name]) if name in stored.files else None
+    beside = load_arrays(path, [], "predict", [name]) if Path(path).suffix == ".npz" and name != key else {}
+    return [torch.from_numpy(mask) for mask in beside.values()]
 
 # %% ../../nbs/64_predict.ipynb #03204f44
 def classify_file(
@@ -197,13 +180,11 @@ def classify_file(
 ) -> Answer:                    # a row for each item: its number, its class, the probabilities
     "The class of each picture or volume."
     x, told = check_volumes(load_array(path, key, "predict"), inputs.known(), str(path))
-    mask = _mask_of(path, key) if inputs.masked else None
-    if mask is None:
-        p = torch.cat([model(batch).softmax(-1) for batch in _shown(x.split(64), "batch")])
-    else:
-        pairs = list(zip(x.split(64), mask.split(64), strict=True))
-        p = torch.cat([model(batch.masked_fill(~m[..., None], 0.0), m).softmax(-1) for batch, m in _shown(pairs, "batch")])
-        told = [*told, "a mask hides places that are missing"]
+    masks = _mask_of(path, key) if inputs.masked else []
+    for mask in masks:
+        x, told = x.masked_fill(~mask[..., None], 0.0), [*told, "a mask hides places that are missing"]
+    batches = list(zip(*(t.split(64) for t in (x, *masks)), strict=True))
+    p = torch.cat([model(*batch).softmax(-1) for batch in _shown(batches, "batch")])
     best = [inputs.classes[i] for i in p.argmax(-1)]
     rows = [["item", "class", *inputs.classes], *([i, best[i], *v] for i, v in enumerate(p.tolist()))]
     counts = ", ".join(f"{best.count(c)} {c}" for c in inputs.classes if c in best)
@@ -260,12 +241,11 @@ def motion_file(
     elif not framed or found != inputs.sizes:
         raise ValueError(f"{path} should hold {channels} frames of {trained} numbers, on the axes at the end, but holds "
                          f"{x.dtype} of shape {tuple(x.shape)}; models of hot_motion without positions take other sizes")
-    hidden = np.isnan(x) if inputs.masked and x.dtype.kind == "f" else np.zeros(x.shape, bool)
-    check_numbers(np.where(hidden, 0, x), str(path))
-    x, known = (torch.from_numpy(a).movedim(-k - 1, -1) for a in (x.astype(np.float32), ~hidden))
+    check_numbers(x, str(path), holes=inputs.masked)
+    x = torch.from_numpy(x.astype(np.float32)).movedim(-k - 1, -1)
     mean, std = _scale_of(x, inputs)
-    mask = known.any(-1) if inputs.masked else None
-    y = (model(((x - mean) / std).masked_fill(~known, 0.0), mask) * std + mean)[..., 0]
+    mask = (~x.isnan()).any(-1) if inputs.masked else None
+    y = (model(((x - mean) / std).nan_to_num(0.0), mask) * std + mean)[..., 0]
     y = _finite(y, path) if mask is None else y.masked_fill(~mask, torch.nan)
     return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, y.shape[-k:]))} numbers", *told])
 
@@ -287,9 +267,8 @@ def _write(path: Path, answer: Answer) -> None:
         return
     separator, decimal = answer.layout
     with open(path, "w", newline="", encoding="utf-8") as f:
-        for row in answer.values:
-            row = [str(v).replace(".", decimal) if isinstance(v, float) else v for v in row]
-            csv.writer(f, lineterminator="\n", delimiter=separator).writerow(row)
+        rows = ([str(v).replace(".", decimal) if isinstance(v, float) else v for v in row] for row in answer.values)
+        csv.writer(f, lineterminator="\n", delimiter=separator).writerows(rows)
 
 
 def load_run(
@@ -305,6 +284,7 @@ def load_run(
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d24
 ENDINGS = {"forecast": "-forecast.csv", "classify": "-classes.csv", "segment": "-labels.npy", "motion": "-next.npy"}
+_FILES = {"forecast": forecast_file, "classify": classify_file, "segment": segment_file, "motion": motion_file}
 
 
 @torch.no_grad()
@@ -329,10 +309,7 @@ def predict(
     drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None
     if drawn:
         check_output(drawn, [file, out], run, overwrite)
-    if inputs.task == "forecast":
-        answer = forecast_file(model, inputs, file, mend, sort, time, step)
-    else:
-        of_task = {"classify": classify_file, "segment": segment_file, "motion": motion_file}
-        answer = of_task[inputs.task](model, inputs, file, key)
+    given = (mend, sort, time, step) if inputs.task == "forecast" else (key,)
+    answer = _FILES[inputs.task](model, inputs, file, *given)
     atomic_write(out, lambda part: _write(part, answer))
     return [f"wrote {out}", *([save_picture(answer.draw, drawn)] if drawn else []), *answer.notes]

@@ -11,7 +11,6 @@ from hashlib import blake2b
 from math import prod
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Sampler, default_collate
 
@@ -44,15 +43,12 @@ def pad_tensors(
     "Tensors of unequal sizes as one, with zeros behind the end of each mode; dtype, device and gradients are kept."
     tensors, steps = list(tensors.unbind() if isinstance(tensors, Tensor) else tensors), _steps("pad_tensors", multiple_of, order)
     _check_alike(tensors, order)
-    sizes = [t.shape[:order] for t in tensors]
-    whole = [-(-max(column) // s) * s for column, s in zip(zip(*sizes), steps)]
-    nothing = (0, 0) * (tensors[0].ndim - order)                # F.pad begins with the last axis
-    ends = [[e for n, N in zip(reversed(own), reversed(whole)) for e in (0, N - n)] for own in sizes]
-    x = torch.stack([F.pad(t, (*nothing, *end)) for t, end in zip(tensors, ends)])
-    mask, lengths = torch.ones(len(tensors), *whole, dtype=torch.bool, device=x.device), torch.tensor(sizes, device=x.device)
-    for m, N in enumerate(whole):
-        here = torch.arange(N, device=x.device) < lengths[:, m, None]
-        mask = mask & here.view(len(tensors), *(N if a == m else 1 for a in range(order)))
+    whole = [-(-max(column) // s) * s for column, s in zip(zip(*(t.shape[:order] for t in tensors)), steps)]
+    x = tensors[0].new_zeros(len(tensors), *whole, *tensors[0].shape[order:])
+    mask = torch.zeros(len(tensors), *whole, dtype=torch.bool, device=x.device)
+    for i, t in enumerate(tensors):
+        box = (i, *map(slice, t.shape[:order]))
+        x[box], mask[box] = t, True
     return x, mask
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed11
@@ -99,8 +95,8 @@ def collate_padded(
     return x, mask, y.masked_fill(~there.view(*there.shape, *[1] * (y.ndim - there.ndim)), fill)
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed1c
-def _as_sizes(op: str, sizes: Sequence | Tensor) -> Tensor:
-    "Sizes of all samples, (n, k)."
+def _as_sizes(op: str, sizes: Sequence | Tensor, multiple_of: int | Sequence[int]) -> tuple:     # sizes, as they are in a padded batch
+    "Sizes of all samples, (n, k), and the same rounded up."
     try:
         found = torch.as_tensor(sizes if isinstance(sizes, Tensor) else [tuple(own) for own in sizes])
     except (TypeError, ValueError) as e:
@@ -108,13 +104,8 @@ def _as_sizes(op: str, sizes: Sequence | Tensor) -> Tensor:
     if found.ndim != 2 or found.numel() == 0 or found.is_floating_point() or found.min() < 1:
         raise ValueError(f"{op}: sizes must be positive whole numbers (n1, …, nk) for each sample, but are "
                          f"{tuple(found.shape)}, {found.dtype}; there must be a sample, and no empty mode")
-    return found.long().cpu()
-
-
-def _rounded(op: str, sizes: Tensor, multiple_of: int | Sequence[int]) -> Tensor:
-    "Sizes (n, k) as they are in a padded batch."
-    steps = torch.tensor(_steps(op, multiple_of, sizes.shape[1]))
-    return -(-sizes // steps) * steps
+    found, steps = found.long().cpu(), torch.tensor(_steps(op, multiple_of, found.shape[1]))
+    return found, -(-found // steps) * steps
 
 # %% ../../nbs/46_ragged.ipynb #c9bf9b22
 def padding_share(
@@ -123,13 +114,10 @@ def padding_share(
     multiple_of: int | Sequence[int] = 1,   # as in `pad_tensors`
 ) -> float:                                 # in [0, 1)
     "Which share of the positions of padded batches is padding."
-    sizes = _as_sizes("padding_share", sizes)
-    steps, real, all_ = torch.tensor(_steps("padding_share", multiple_of, sizes.shape[1])), 0, 0
-    for batch in batches:
-        own = sizes[torch.as_tensor(batch)]
-        real += own.prod(1).sum().item()
-        all_ += len(own) * (-(-own.amax(0) // steps) * steps).prod().item()
-    return 1 - real / all_
+    sizes, whole = _as_sizes("padding_share", sizes, multiple_of)
+    batches = [torch.as_tensor(batch) for batch in batches]
+    real = sum(sizes[batch].prod(1).sum().item() for batch in batches)
+    return 1 - real / sum(len(batch) * whole[batch].amax(0).prod().item() for batch in batches)
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed1f
 def _best_cut(sizes: Tensor, least: int) -> tuple:     # (n, k)
@@ -155,8 +143,7 @@ def size_buckets(
     multiple_of: int | Sequence[int] = 1,   # sizes are rounded up to it
 ) -> list:                                  # of tensors with numbers of samples
     "Groups of samples of like sizes: the cut that saves most padded positions is made, again and again."
-    sizes = _as_sizes("size_buckets", sizes)
-    sizes = _rounded("size_buckets", sizes, multiple_of)
+    _, sizes = _as_sizes("size_buckets", sizes, multiple_of)
     found = [(torch.arange(len(sizes)), _best_cut(sizes, least))]
     while len(found) < buckets:
         at = max(range(len(found)), key=lambda i: found[i][1][0])
@@ -196,9 +183,10 @@ class BucketSampler(Sampler):
         multiple_of: int | Sequence[int] = 1,   # as in `pad_tensors`
         seed: int = 0,
     ):
-        self.sizes, self.epoch = _as_sizes("BucketSampler", sizes), 0
+        self.sizes, whole = _as_sizes("BucketSampler", sizes, multiple_of)
+        self.epoch = 0
         self.settings = dict(batch_size=batch_size, max_positions=max_positions, buckets=buckets, multiple_of=multiple_of, seed=seed)
-        self.buckets = _deal_out(_rounded("BucketSampler", self.sizes, multiple_of), batch_size, max_positions, buckets)
+        self.buckets = _deal_out(whole, batch_size, max_positions, buckets)
 
     def set_epoch(self, epoch: int) -> None:
         "The order of this epoch comes next; a loop over a loader of `fit` or of accelerate does it."

@@ -58,7 +58,6 @@ def number_classes(
     known: dict | None = None,     # codes and names of classes; default: the codes above 0 that occur
     ignore: Sequence[int] = (0,),  # codes that mean "not labeled"
     where: str = "the mask",       # what it is called in messages
-    most: int = 1024,              # more different codes than this are no classes
 ) -> tuple[Tensor, dict]:          # numbers of classes, int64, -1 where not labeled; codes and names of classes
     "Codes become 0, 1, … in the order of the known ones."
     if codes.dtype.kind not in "iu":
@@ -68,10 +67,9 @@ def number_classes(
     found = values.tolist()
     if known is None:
         known = {c: f"class {c}" for c in found if c > 0 and c not in ignore}
-    if not any(c in known for c in found) or len(known) > most:
-        raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but "
-                         f"between 1 and {most} are needed, with a labeled pixel; codes above 0 are classes, and 0 is "
-                         '"not labeled"')
+    if not any(c in known for c in found) or len(known) > 1024:
+        raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but between 1 and 1024 are "
+                         'needed, with a labeled pixel; codes above 0 are classes, and 0 is "not labeled"')
     if odd := [c for c in found if c not in known and c not in ignore]:
         listed = lambda some, n: ", ".join(map(str, some[:n])) + ", …" * (len(some) > n)
         raise ValueError(f"number_classes: {where} holds {listed(odd, 5)}, the first at "
@@ -92,11 +90,10 @@ class Scene(NamedTuple):
     report: dict            # what was found
 
 # %% ../../nbs/50_scene_files.ipynb #de70b05c
-def _scene_files(name, labels, folder, download: bool, verify: bool) -> tuple[list, dict | None, Source | None]:
+def _scene_files(name, labels, *finding) -> tuple[list, dict | None, Source | None]:
     "Paths of scene and mask, the classes if they are known, and the entry of the table."
     if name == "sentinel2":
-        paths = [official_file(n, SCENES[n], folder, download, verify) for n in (name, name + "_labels")]
-        return paths, _LULC, SCENES[name]
+        return [official_file(n, SCENES[n], *finding) for n in (name, name + "_labels")], _LULC, SCENES[name]
     if labels is not None and Path(name).suffix == Path(labels).suffix == ".npy":
         return [Path(name), Path(labels)], None, None
     raise ValueError(f"scene_data: {str(name)!r} came; known are indian_pines, sentinel2, ssl4eo_nlcd, "
@@ -106,31 +103,30 @@ def _scene_files(name, labels, folder, download: bool, verify: bool) -> tuple[li
 def load_scene(
     name: str | Path,                      # indian_pines, sentinel2, or a .npy
     labels: str | Path | None = None,      # mask of a scene given by its path
+    ignore: Sequence[int] = (0,),          # codes of the mask that mean "not labeled"
     folder: str | Path | None = None,      # of the official files; default: HOT_DATA
     download: bool = True,
     verify: bool = True,                   # check checksums
-    ignore: Sequence[int] = (0,),          # codes of the mask that mean "not labeled"
+    unchecked: bool = False,               # use official files of which no checksum is known?
 ) -> Scene:
     "A scene with numbered classes; what is no number and no class is an error."
     if name == "indian_pines":
         from tensorly.datasets import load_indian_pines
         pines = load_indian_pines()
         y, known = number_classes(np.asarray(pines.ticks[0]), dict(enumerate(_PINES, 1)), ignore)
-        return Scene(torch.as_tensor(pines.tensor), y, known, name, None, {})
-    paths, known, source = _scene_files(name, labels, folder, download, verify)
+        return Scene(torch.as_tensor(pines.tensor), y, known, name, None, {"sentinels": 0, "file": None})
+    paths, known, source = _scene_files(name, labels, folder, download, verify, unchecked)
     scene, codes = (load_array(p, op="scene_data") for p in paths)
     codes = codes[..., 0] if codes.ndim == 3 and codes.shape[-1] == 1 else codes
     fits = scene.ndim in (3, 4) and 0 not in scene.shape and codes.shape == scene.shape[-3:-1]
     if not fits or codes.dtype.kind not in "iu":
-        raise ValueError(f"scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers "
-                         f"(H, W) are needed, but {scene.shape} and {codes.dtype} {codes.shape} came from "
-                         f"{paths[0]} and {paths[1]}; turn the axes or take another mask")
+        raise ValueError(f"scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers (H, W) are needed, but {scene.shape} "
+                         f"and {codes.dtype} {codes.shape} came from {paths[0]} and {paths[1]}; turn the axes or take another mask")
     check_numbers(scene, f"scene_data: {paths[0]}")
     y, known = number_classes(codes, known, ignore, str(paths[1]))
-    report = {"sentinels": int((scene == -9999).sum())}
+    report = {"sentinels": int((scene == -9999).sum()), "file": str(paths[0])}
     scene = torch.from_numpy(scene.astype(np.int64) if scene.dtype.kind == "u" and scene.itemsize > 1 else scene)
-    scene = scene if scene.ndim == 3 else scene.permute(1, 2, 0, 3)
-    return Scene(scene, y, known, Path(name).stem, source, report)
+    return Scene(scene if scene.ndim == 3 else scene.permute(1, 2, 0, 3), y, known, Path(name).stem, source, report)
 
 # %% ../../nbs/50_scene_files.ipynb #d480571b
 class Images(NamedTuple):
@@ -138,7 +134,6 @@ class Images(NamedTuple):
     values: Tensor      # (n, H, W, bands), uint8 or float32
     labels: Tensor      # (n, H, W) int64, -1 where not labeled
     classes: dict       # codes of the masks and names of the classes
-    files: list         # the images, sorted
 
 # %% ../../nbs/50_scene_files.ipynb #a2caab11
 def _read_image(path: Path) -> np.ndarray:
@@ -147,21 +142,20 @@ def _read_image(path: Path) -> np.ndarray:
         return load_array(path, op="scene_data")
     try:
         import tifffile
+        image = tifffile.imread(path)
     except ImportError as e:
         raise ImportError(f"scene_data: {path.name} is a GeoTIFF, and no reader for it is installed; pip "
                           "install tifffile, or store the arrays beside it as .npy") from e
-    try:
-        image = tifffile.imread(path)
     except Exception as e:
         raise ValueError(f"scene_data: {path} cannot be read ({type(e).__name__}: {e}); get it again") from e
     first = image.ndim == 3 and image.shape[1] == image.shape[2] != image.shape[0]      # bands first
     return image.transpose(1, 2, 0) if first else image
 
 # %% ../../nbs/50_scene_files.ipynb #9b20f2f1
-def _pairs(name: str, folder, limit: int | None, verify: bool, unchecked: bool) -> list:
+def _pairs(name: str, limit: int | None, *finding) -> list:
     "Paths of images and masks."
     product = name.removeprefix("ssl4eo_")
-    images, masks = (official_file(n, SCENES[n], folder, False, verify, unchecked) for n in ("ssl4eo_images", name))
+    images, masks = (official_file(n, SCENES[n], *finding) for n in ("ssl4eo_images", name))
     found = sorted(p for p in images.glob("**/all_bands.*") if p.suffix in (".npy", ".tif"))[:limit]
     pairs = [(p, masks / p.parent.relative_to(images) / f"{product}_2019{p.suffix}") for p in found]
     lost = [m for _, m in pairs if not m.is_file()]
@@ -174,19 +168,20 @@ def _pairs(name: str, folder, limit: int | None, verify: bool, unchecked: bool) 
 # %% ../../nbs/50_scene_files.ipynb #7658cc97
 def load_images(
     name: str,                            # ssl4eo_nlcd or ssl4eo_cdl
-    folder: str | Path | None = None,     # default: HOT_DATA
     limit: int | None = None,             # no more images than this
+    ignore: Sequence[int] = (),           # codes of the masks that mean "not labeled"
+    folder: str | Path | None = None,     # default: HOT_DATA
+    download: bool = True,                # nothing that could be, is known
     verify: bool = True,
     unchecked: bool = False,              # use the folders, of which no checksum is known?
-    ignore: Sequence[int] = (),           # codes of the masks that mean "not labeled"
 ) -> Images:
     "Images of the SSL4EO-L benchmark (Landsat 8, surface reflectance) with masks of 2019."
     if name not in SCENES or not name.startswith("ssl4eo_") or name == "ssl4eo_images":
         raise ValueError(f"scene_data: {name!r} came; the masks of SSL4EO-L are ssl4eo_nlcd and ssl4eo_cdl")
     if limit is not None and limit < 3:
         raise ValueError(f"scene_data: limit is {limit}, but each of the three parts needs an image; give 3 or more")
-    x, codes, pairs = [], [], _pairs(name, folder, limit, verify, unchecked)
-    for image, mask in pairs:
+    x, codes = [], []
+    for image, mask in _pairs(name, limit, folder, download, verify, unchecked):
         x.append(_read_image(image)), codes.append(_read_image(mask))
         if x[-1].shape != x[0].shape or x[0].ndim != 3 or codes[-1].shape != x[0].shape[:2]:
             raise ValueError(f"scene_data: {image} and its mask should have the shapes {x[0].shape} and "
@@ -196,7 +191,7 @@ def load_images(
     known = _NLCD if name == "ssl4eo_nlcd" else {int(c): f"class {c}" for c in np.unique(codes) if c >= 0}
     y, known = number_classes(codes, known, ignore, f"the masks of {name}")
     x = torch.from_numpy(x if x.dtype == np.uint8 else x.astype(np.float32))
-    return Images(x, y, known, [p for p, _ in pairs])
+    return Images(x, y, known)
 
 # %% ../../nbs/50_scene_files.ipynb #255d9511
 def check_whole(
@@ -212,8 +207,8 @@ def check_whole(
 
 def _block_sizes(n: int, fractions: Sequence[float], what: str) -> tuple[int, int, int]:
     "How many blocks each part gets."
-    val, test = (max(1, round(n * f)) for f in fractions[1:]) if len(fractions) == 3 else (0, 0)
-    if len(fractions) != 3 or not min(fractions) >= 0 or n - val - test < 1 or not abs(sum(fractions) - 1) <= 1e-6:
+    val, test = (max(1, round(n * f)) for f in fractions[1:]) if len(fractions) == 3 else (0, n)
+    if n - val - test < 1 or not min(fractions) >= 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"split_blocks: three fractions that sum to 1 and a block for each part are "
                          f"needed, but {tuple(fractions)} came with {n} blocks of {what}; use a smaller block")
     return n - val - test, val, test

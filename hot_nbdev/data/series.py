@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .files import ABSURD, Source, official_file
 from .table import Layout, Table, read_table
-from .times import Step, Times, holds, named_step, usual_step
+from .times import Step, Times, holds, usual_step
 
 # %% ../../nbs/48_series.ipynb #ae4619cf
 _ETT, _RAW = "https://github.com/zhouhaoyi/ETDataset", "https://raw.githubusercontent.com"
@@ -55,10 +55,9 @@ def _in_order(table: Table, sort: bool) -> np.ndarray:
     "Rows in the order of time."
     instants, layout, wall = table.times.instants, table.layout, table.times.wall.astype("datetime64[s]")
     steps = np.diff(instants).astype("int64")
-    back = np.flatnonzero(steps < 0)
-    if len(back) and not sort:
-        i = back[0]
-        how = "the whole file is in reverse order" if (steps <= 0).all() else f"so it does {len(back)} times"
+    if (steps < 0).any() and not sort:
+        i = int((steps < 0).argmax())
+        how = "the whole file is in reverse order" if (steps <= 0).all() else f"so it does {(steps < 0).sum()} times"
         raise ValueError(f"load_series: {layout.where(i + 1)}, {wall[i + 1]}, comes after {wall[i]}: time runs backwards, and "
                          f"{how}; put the lines in order, or let sort=True do it")
     return np.argsort(instants, kind="stable")
@@ -67,29 +66,22 @@ def _in_order(table: Table, sort: bool) -> np.ndarray:
 def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
     "Of the rows in order those that have a time of their own; the others repeat the row before, or are an error."
     again = np.flatnonzero(np.diff(table.times.instants[rows]).astype("int64") == 0) + 1
-    same = np.array([np.array_equal(table.values[rows[i]], table.values[rows[i - 1]], equal_nan=True) for i in again], bool)
+    same = np.array([np.array_equal(*table.values[rows[[i - 1, i]]], equal_nan=True) for i in again], bool)
     if len(again) and not (mend and same.all()):
         i = again[~same][0] if mend else again[0]
         out = "drop all of them but one by mend=True" if same.all() else "their values differ, so leave the line out that is wrong"
-        before = rows[i - 1] + 1 + table.layout.header
         raise ValueError(f"load_series: {table.layout.where(rows[i])} has the time {table.times.wall[rows[i]].astype('datetime64[s]')} "
-                         f"of line {before} again ({len(again)} such lines); {out}")
+                         f"of {table.layout.where(rows[i - 1]).split(' of ')[0]} again ({len(again)} such lines); {out}")
     return np.delete(rows, again)
 
 # %% ../../nbs/48_series.ipynb #af765974
-_UNITS = {"W/m\ufffd": "W/m²", "\ufffdmol/m\ufffd/s": "µmol/m²/s"}      # in weather.csv
+_UNITS = {"(W/m\ufffd)": "(W/m²)", "(\ufffdmol/m\ufffd/s)": "(µmol/m²/s)"}      # in weather.csv
 
 
 def _mend_name(name: str) -> str:
     for broken, right in _UNITS.items():
-        name = name.replace(f"({broken})", f"({right})")
+        name = name.replace(broken, right)
     return name
-
-
-def _carry_forward(values: np.ndarray, bad: np.ndarray) -> np.ndarray:
-    "In each column the last good value before; at the start the first good one."
-    import pandas as pd
-    return pd.DataFrame(values).mask(bad).ffill().bfill().to_numpy()
 
 
 def _extremes(values: np.ndarray, bad: np.ndarray, names: list[str], lines: np.ndarray) -> dict:
@@ -130,20 +122,18 @@ def _check_cells(table: Table, missing: np.ndarray, bad: np.ndarray, allowed: bo
                          "the column out of the file")
 
 # %% ../../nbs/48_series.ipynb #b5a32fbf
-def _find(name: str | Path, folder, download: bool, verify: bool, unchecked: bool) -> Path:
+def _find(name: str, folder, download: bool, verify: bool, unchecked: bool) -> Path:
     "The file behind a name or path."
-    if str(name) in SERIES:
-        return official_file(str(name), SERIES[str(name)], folder, download, verify, unchecked)
+    if name in SERIES:
+        return official_file(name, SERIES[name], folder, download, verify, unchecked)
     if not Path(name).is_file():
-        near = {n.lower(): n for n in SERIES}.get(str(name).lower())
-        raise FileNotFoundError(f"load_series: {str(name)!r} is neither a file nor a known name; "
-                                + (f"did you mean {near!r}?" if near else f"known are {', '.join(SERIES)}"))
+        raise FileNotFoundError(f"load_series: {name!r} is neither a file nor a known name; known are {', '.join(SERIES)}")
     return Path(name)
 
 # %% ../../nbs/48_series.ipynb #tbseries
 class Series(NamedTuple):
     "A multivariate series."
-    values: Tensor            # (T, N)
+    values: Tensor            # (T, N), float64
     times: Times | None       # of the T rows
     names: list[str]          # N names of columns
     report: dict              # what was found wrong, and whether it was mended
@@ -160,31 +150,30 @@ class Series(NamedTuple):
         return whole if (whole == self.times.wall).all() else self.times.wall
 
 # %% ../../nbs/48_series.ipynb #c4e69c50
-def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked: bool, official: bool, dtype: torch.dtype) -> Series:
+def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked: bool, official: bool) -> Series:
     "What a table holds, its rows in order, with what is wrong told, and filled or hidden if that is wished."
+    import pandas as pd
     missing = ~(np.abs(table.values) <= ABSURD)
     bad = missing | (table.values == -9999)
     _check_cells(table, missing, bad, mend or masked)
-    if table.times is None:
-        every = Step(named_step(step)) if step else None
-    else:
-        every = usual_step(table.times.pick(rows), step)
+    every = usual_step(table.times and table.times.pick(rows), step)
     report = {**_report(table, rows, every, missing, bad), "mended": mend, "masked": masked}
     if report["dates twice"] and (mend or not official):
         rows = _once(table, rows, mend)
-    values, bad = table.values[rows], bad[rows]
+    values, bad = pd.DataFrame(table.values[rows]), bad[rows]
     if mend or masked:
-        values = np.where(bad, np.nan, values) if masked else _carry_forward(values, bad)
+        values = values.mask(bad)
+    if mend and not masked:
+        values = values.ffill().bfill()         # the last good value before; at the start the first one
     names = [_mend_name(n) for n in table.names] if mend else table.names
-    times = None if table.times is None else table.times.pick(rows)
-    return Series(torch.tensor(values, dtype=dtype), times, names, report, torch.from_numpy(~bad), every, table.layout)
+    times = table.times and table.times.pick(rows)
+    return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, table.layout)
 
 # %% ../../nbs/48_series.ipynb #c4e69c4f
 def load_series(
     name: str | Path,                     # a name in SERIES, or the path of a table
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     mend: bool = False,                   # fill sentinels and missing values, drop repeated lines, repair names
-    dtype: torch.dtype = torch.float64,
     download: bool = True,                # fetch an official file that is not there
     verify: bool = True,                  # check its checksum and shape
     unchecked: bool = False,              # use an official file of which no checksum is known?
@@ -194,21 +183,20 @@ def load_series(
     step: str | None = None,              # what lies between rows, such as 1h, B, MS; default: as the times say
 ) -> Series:
     "Read a series; find what is wrong with it, and mend it on request."
-    path, source = _find(name, folder, download, verify, unchecked), SERIES.get(str(name))
+    path, source = _find(str(name), folder, download, verify, unchecked), SERIES.get(str(name))
     table = read_table(path, time, step)
     if source and verify and table.values.shape != source.shape:
         raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get it from "
                          f"{source.home}, or read it as it is by verify=False")
     rows = np.arange(len(table.values)) if table.times is None else _in_order(table, sort)
-    return _mended(table, rows, step, mend, masked, source is not None, dtype)
+    return _mended(table, rows, step, mend, masked, source is not None)
 
 # %% ../../nbs/48_series.ipynb #293e3cff
 def report_lines(
     report: dict,       # of a `Series`
 ) -> list[str]:         # nothing for a series without fault
     "What was found in a series, in sentences."
-    done = "filled with the value before" if report["mended"] else "left as numbers"
-    done = "hidden by the mask" if report["masked"] else done
+    done = "hidden by the mask" if report["masked"] else "filled with the value before" if report["mended"] else "left as numbers"
     found = [f"{n} sentinels -9999 in column {name!r}, {done}" for name, n in report["sentinels"].items()]
     found += [f"{n} values missing in column {name!r}, {done}" for name, n in report["missing"].items()]
     found += [f"line {line}, column {name!r}: {value:g} lies a million times further off than the others"

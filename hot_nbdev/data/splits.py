@@ -26,12 +26,12 @@ def check_indices(
     indices,          # should be a tensor (B,) of int64
 ) -> Tensor:
     "Parts are indexed by a batch of numbers; out of range is an error of torch."
-    if not (isinstance(indices, Tensor) and indices.ndim == 1 and indices.dtype == torch.int64):
-        tensor = isinstance(indices, Tensor)
-        came = f"{indices.dtype} of shape {tuple(indices.shape)}" if tensor else repr(indices)
-        raise TypeError(f"{type(part).__name__}: a part is indexed by a 1-d tensor of int64, but {came} "
-                        "came; one item is part[torch.tensor([i])]")
-    return indices
+    tensor = isinstance(indices, Tensor)
+    if tensor and indices.ndim == 1 and indices.dtype == torch.int64:
+        return indices
+    came = f"{indices.dtype} of shape {tuple(indices.shape)}" if tensor else repr(indices)
+    raise TypeError(f"{type(part).__name__}: a part is indexed by a 1-d tensor of int64, but {came} came; one item is "
+                    "part[torch.tensor([i])]")
 
 # %% ../../nbs/51_data_library.ipynb #2ec0cc90
 def digest(
@@ -84,13 +84,11 @@ class Windows(Part):
         return len(self.values) - self.lookback - self.horizon + 1 if self.starts is None else len(self.starts)
 
     def __getitem__(self, indices: Tensor) -> tuple[Tensor, ...]:
-        indices, T = check_indices(self, indices), self.lookback
-        windows = self.values.unfold(0, T + self.horizon, 1).transpose(1, 2)     # a view
-        if self.mask is None:
-            both = windows[indices]                                              # (B, T + S, N)
-            return both[:, :T], both[:, T:]
-        at = self.starts[indices]
-        return windows[at, :T], self.mask.unfold(0, T, 1).transpose(1, 2)[at], windows[at, T:]
+        at, T = check_indices(self, indices), self.lookback
+        at = at if self.mask is None else self.starts[at]
+        both = self.values.unfold(0, T + self.horizon, 1).transpose(1, 2)[at]    # out of a view, (B, T + S, N)
+        known = () if self.mask is None else (self.mask.unfold(0, T, 1).transpose(1, 2)[at],)
+        return both[:, :T], *known, both[:, T:]
 
 # %% ../../nbs/51_data_library.ipynb #95c1d955
 def _whole_targets(mask: Tensor, lookback: int, horizon: int) -> Tensor:
@@ -108,14 +106,9 @@ def split_rows(
     split: str | Sequence[int] = "7:1:2", # or "ETTh", "ETTm": 12, 4, 4 months of 30 days; or three numbers
 ) -> tuple[int, int, int]:                # rows of the training, validation and test part
     "How many rows each part gets, in the order of time."
-    if split == "7:1:2":
-        train, test = n * 7 // 10, n * 2 // 10
-        sizes = (train, n - train - test, test)
-    elif split in ("ETTh", "ETTm"):
-        month = 30 * 24 * (1 if split == "ETTh" else 4)
-        sizes = (12 * month, 4 * month, 4 * month)
-    else:
-        sizes = tuple(split)
+    train, test, day = n * 7 // 10, n * 2 // 10, {"ETTh": 24, "ETTm": 96}.get(str(split), 0)
+    months = (360 * day, 120 * day, 120 * day)
+    sizes = (train, n - train - test, test) if split == "7:1:2" else months if day else tuple(split)
     if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) > n:
         raise ValueError(f"split_rows: the split {split!r} needs {sum(sizes)} rows in three parts, none "
                          f"empty, but {n} rows came; give more rows, or split=(train, val, test) in rows")
@@ -178,43 +171,38 @@ def forecast_data(
     name: str | Path,                     # a name in SERIES, or a path
     lookback: int,                        # T, rows in x
     horizon: int,                         # S, rows in y
-    folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     split: str | Sequence[int] | None = None,   # as in split_rows; default: the published one
-    dtype: torch.dtype = torch.float32,
     masked: bool = False,                 # give (x, mask, y), and in place of a missing value the mean of its column
-    time: str | None = None,              # as in load_series
-    step: str | None = None,              # as in load_series
-    **reading,                            # of load_series: mend, sort, download, verify, unchecked
+    **reading,                            # of load_series: folder, mend, sort, time, step, download, verify, unchecked
 ) -> Splits:                              # of Windows: x (B, lookback, N), y (B, horizon, N), in scaled units
     "A series, scaled by its training part and cut in three in the order of time [TimesNet's protocol]."
     check_whole("forecast_data", 1, lookback=lookback)
     check_whole("forecast_data", 0, horizon=horizon)
-    series, stem = load_series(name, folder, dtype=torch.float64, masked=masked, time=time, step=step, **reading), Path(name).stem
+    series, stem, official = load_series(name, masked=masked, **reading), Path(name).stem, SERIES.get(str(name))
     sizes = split_rows(len(series.values), split or (stem[:4] if stem in ("ETTh1", "ETTh2", "ETTm1", "ETTm2") else "7:1:2"))
     if sizes[0] < lookback:
         raise ValueError(f"forecast_data: lookback {lookback} is longer than the training part of {sizes[0]} rows of {name}; use a "
                          "smaller lookback or a longer series")
-    scaler, parts = _cut(series, sizes, lookback, horizon, dtype, masked)
-    about = {"name": stem, "md5": SERIES[str(name)].md5 if str(name) in SERIES else None, "scaler": scaler,
-             "names": series.names, "rows": sizes, "counts": tuple(len(p) for p in parts), "report": series.report,
-             "told": report_lines(series.report)}
-    about["input"] = {"data": stem, "names": series.names, **scaler.lists(), "every": series.report["step"], "time": time, "step": step}
+    scaler, parts = _cut(series, sizes, lookback, horizon, masked)
+    about = {"name": stem, "md5": official and official.md5, "file": str(series.layout.path), "scaler": scaler, "names": series.names,
+             "rows": sizes, "counts": tuple(map(len, parts)), "report": series.report, "told": report_lines(series.report)}
+    about["input"] = {"data": stem, "names": series.names, **scaler.lists(), "every": series.report["step"],
+                      "time": reading.get("time"), "step": reading.get("step")}
     return Splits(*parts, about)
 
 # %% ../../nbs/51_data_library.ipynb #9d1b927d
-def _cut(series, sizes: tuple, lookback: int, horizon: int, dtype: torch.dtype, masked: bool) -> tuple[Scaler, list]:
+def _cut(series, sizes: tuple, lookback: int, horizon: int, masked: bool) -> tuple[Scaler, list]:
     "The scaler of the training rows, and the three parts."
-    (train, val, test), path = sizes, series.layout.path
-    mask = series.mask if masked else None
+    (train, val, test), path, mask, parts = sizes, series.layout.path, series.mask, []
     if masked and not mask[:train].any(0).all():
         empty = series.names[mask[:train].any(0).int().argmin()]
         raise ValueError(f"forecast_data: column {empty!r} of {path} has no value in the training part of {train} rows; leave it out")
-    scaler = Scaler.fit(series.values[:train], None if mask is None else mask[:train])
-    scaled, parts = scaler.apply(series.values), []
-    scaled = (scaled if mask is None else torch.where(mask, scaled, 0.0)).to(dtype)
+    scaler = Scaler.fit(series.values[:train], mask[:train] if masked else None)
+    scaled = scaler.apply(series.values)
+    scaled = (torch.where(mask, scaled, 0.0) if masked else scaled).float()
     for part, a, b in zip(PARTS, (0, train - lookback, train + val - lookback), (train, train + val, train + val + test)):
         try:
-            parts.append(Windows(scaled[a:b], lookback, horizon, None if mask is None else mask[a:b]))
+            parts.append(Windows(scaled[a:b], lookback, horizon, mask[a:b] if masked else None))
         except ValueError as e:
             raise ValueError(f"forecast_data: the {part} part of {path}: {e}") from e
     return scaler, parts
@@ -232,10 +220,9 @@ class Items(Part):
         scale: Tensor | float = 1.0,
         masks: Tensor | None = None,     # (n, …) bool, over the modes of an item: (x, mask, y) is given
     ):
-        if len(images) != len(labels) or len(images) != len(labels if masks is None else masks):
+        if {len(images)} != {len(labels), len(images if masks is None else masks)}:
             masked = "" if masks is None else f" and {len(masks)} masks"
-            raise ValueError(f"Items: {len(images)} images came with {len(labels)} labels{masked}; "
-                             "each image needs one")
+            raise ValueError(f"Items: {len(images)} images came with {len(labels)} labels{masked}; each image needs one")
         self.images, self.labels, self.shift, self.scale, self.masks = images, labels, shift, scale, masks
 
     def __len__(self) -> int:
@@ -251,18 +238,15 @@ class Items(Part):
 
 # %% ../../nbs/51_data_library.ipynb #1ab564c3
 def volume_data(
-    name: str | Path,                     # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
-    size: int = 28,                       # places a side, of an official set
-    folder: str | Path | None = None,     # of the official files; default: HOT_DATA
-    download: bool = True,
-    verify: bool = True,                  # check checksum and official counts
-    channels: str | None = None,          # of an .npz: 'last', 'first' or 'none', where its shapes do not tell
-) -> Splits:                              # of Items: x (B, *sizes, C), y (B,) int64, with a mask if the .npz has masks
+    name: str | Path,       # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
+    size: int = 28,         # places a side, of an official set
+    **reading,              # of load_volumes: folder, download, verify, channels
+) -> Splits:                # of Items: x (B, *sizes, C), y (B,) int64, with a mask if the .npz has masks
     "A set of MedMNIST in its official split, or an archive of one's own; scaled when drawn, bytes by 1/255."
-    images, labels, masks, about = load_volumes(name, size, folder, download, verify, channels)
+    images, labels, masks, about = load_volumes(name, size, **reading)
     shift, scale, classes, first = about["shift"], about["scale"], about["classes"], images["train"]
     parts = [Items(images[s], labels[s], shift, scale, masks and masks[s]) for s in PARTS]
-    about = {**about, "counts": tuple(len(p) for p in parts),
+    about = {**about, "counts": tuple(map(len, parts)),
              "class_counts": {s: torch.bincount(labels[s], minlength=len(classes)) for s in PARTS}}
     shift, scale = (v.tolist() if isinstance(v, Tensor) else v for v in (shift, scale))
     about["input"] = {"data": about["name"], "classes": classes, "codes": about.get("codes"), "sizes": list(first.shape[1:-1]),
@@ -293,20 +277,10 @@ class Tiles(Part):
         y = self.labels.unfold(0, self.size, 1).unfold(1, self.size, 1)[at]
         return windows[at].movedim(-3, -1), y                                     # (B, …, h, w, bands)
 
-# %% ../../nbs/51_data_library.ipynb #fd2143ff
-def _sides(window: int, block: int | None, stride: int | None) -> tuple[int, int, int]:
-    "Sides of a window and of a block, and the way between windows, in pixels."
-    block, stride = block or window, stride or max(1, window // 4)
-    if block % window:
-        raise ValueError(f"scene_data: block should be a multiple of window, but {block} came with "
-                         f"{window}; use block={window * max(1, block // window)}")
-    return window, block, stride
-
 # %% ../../nbs/51_data_library.ipynb #fd214400
 def scene_data(
     name: str | Path,                       # indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy
     window: int | None = None,              # side of a window in pixels; default 16
-    folder: str | Path | None = None,       # of the official files; default: HOT_DATA
     labels: str | Path | None = None,       # mask of a scene given by its path; 0 is "not labeled"
     block: int | None = None,               # side of the blocks drawn for the parts; default: window
     stride: int | None = None,              # between windows of the training part; default: window // 4
@@ -314,10 +288,8 @@ def scene_data(
     gap: int = 0,                           # pixels left out of training next to the other parts
     seed: int = 0,
     limit: int | None = None,               # SSL4EO-L: no more images than this, whole and without windows
-    download: bool = True,
-    verify: bool = True,
-    unchecked: bool = False,                # use SSL4EO-L, of which no checksum is known?
     ignore: Sequence[int] = (),             # further codes of a mask that mean "not labeled"
+    **reading,                              # of load_scene and load_images: folder, download, verify, unchecked
 ) -> Splits:      # of Tiles (SSL4EO-L: Items): x (B, …, h, w, bands), y (B, h, w) int64, -1 if not labeled
     "A scene in three parts that share no pixel; each band is scaled by its training pixels."
     check_whole("scene_data", 1, window=window, block=block, stride=stride, limit=limit)
@@ -327,9 +299,13 @@ def scene_data(
         raise ValueError("scene_data: limit is for the images of SSL4EO-L, which are whole, one part for each; window, labels, block, "
                          f"stride and gap are for one scene; leave out what has no meaning for {name}")
     if images:
-        return _image_parts(load_images(str(name), folder, limit, verify, unchecked, ignore), str(name), fractions, seed)
-    window, block, stride = _sides(window or 16, block, stride)
-    scene = load_scene(name, labels, folder, download, verify, (0, *ignore))
+        return _image_parts(load_images(str(name), limit, ignore, **reading), str(name), fractions, seed)
+    window = window or 16
+    block, stride = block or window, stride or max(1, window // 4)
+    if block % window:
+        raise ValueError(f"scene_data: block should be a multiple of window, but {block} came with {window}; use "
+                         f"block={window * max(1, block // window)}")
+    scene = load_scene(name, labels, (0, *ignore), **reading)
     return _scene_parts(scene, split_blocks(scene.labels, block, fractions, gap, seed), window, stride)
 
 # %% ../../nbs/51_data_library.ipynb #fd214401
@@ -343,29 +319,28 @@ def _about(found, name: str, scaler: Scaler, parts: list, counts: list, window: 
 
 def _scene_parts(scene, region: Tensor, window: int, stride: int) -> Splits:
     scaler, y = Scaler.fit(scene.values[region == 0]), scene.labels
-    scaled = scaler.apply(scene.values.double()).float()
-    parts = [Tiles(scaled, y, window_corners(region == i, window, stride if i == 0 else window), window)
-             for i in range(3)]
-    counts = [torch.bincount(y[(region == i) & (y >= 0)], minlength=len(scene.classes)) for i in range(3)]
+    scaled, own = scaler.apply(scene.values.double()).float(), [region == i for i in range(3)]
+    parts = [Tiles(scaled, y, window_corners(inside, window, stride if i == 0 else window), window) for i, inside in enumerate(own)]
+    counts = [torch.bincount(y[inside & (y >= 0)], minlength=len(scene.classes)) for inside in own]
     if not all(map(len, parts)) or not counts[0].any():
         raise ValueError(f"scene_data: {scene.name}: no window of {window} pixels fits into one of the parts, or no labeled pixel is in "
                          "the training part; use a smaller window, a larger block, a smaller gap or another seed")
     about = _about(scene, scene.name, scaler, parts, counts, window, scaled.shape[2] if scaled.ndim == 4 else 0)
-    sentinels = scene.report.get("sentinels")
+    sentinels = scene.report["sentinels"]
     lost = [c for c, n in zip(about["classes"], counts[0].tolist()) if not n]
     about["told"] = [f"{sentinels} values of the scene are -9999, left as numbers"] * bool(sentinels)
     about["told"] += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)
-    return Splits(*parts, {**about, "md5": scene.source and scene.source.md5, "region": region, "report": scene.report})
+    return Splits(*parts, {**about, "md5": scene.source and scene.source.md5, "file": scene.report["file"], "region": region,
+                           "report": scene.report})
 
 # %% ../../nbs/51_data_library.ipynb #fd214402
 def _image_parts(found, name: str, fractions: Sequence[float], seed: int) -> Splits:
     x, y, n = found.values, found.labels, len(found.values)
-    order = torch.from_numpy(np.random.RandomState(seed).permutation(n))
     if len(fractions) != 3 or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"scene_data: fractions is {tuple(fractions)}; give three that are above 0 and sum to 1")
+    order = torch.from_numpy(np.random.RandomState(seed).permutation(n))
     parts = torch.tensor_split(order, [int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))])
     scaler = Scaler.fit(x[parts[0]])
     counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(found.classes)) for p in parts]
     items = [Items(x[p], y[p], scaler.mean.float(), scaler.std.float()) for p in parts]
-    about = _about(found, name, scaler, items, counts, y.shape[-1], 0)
-    return Splits(*items, {**about, "md5": None, "files": found.files})
+    return Splits(*items, {**_about(found, name, scaler, items, counts, y.shape[-1], 0), "md5": None})

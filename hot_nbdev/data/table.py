@@ -8,6 +8,7 @@ __all__ = ['MISSING', 'Layout', 'read_layout', 'Table', 'read_table']
 # %% ../../nbs/47b_table_files.ipynb #tb000004
 import csv
 import re
+from collections import Counter
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +31,7 @@ class Layout(NamedTuple):
     names: list[str]      # of all columns
     header: bool          # is the first line one?
 
-    def entries(self, first: int, last: int) -> list[list[str]]:
+    def entries(self, first: int, last: int | None = None) -> list[list[str]]:
         "What stands in some lines, counted from 0."
         rows = csv.reader(self.lines[first:last], delimiter=self.separator, skipinitialspace=True)
         return [[entry.strip() for entry in row or [""]] for row in rows]
@@ -45,11 +46,12 @@ class Layout(NamedTuple):
             import pandas as pd
         except ImportError as e:
             raise ImportError('load_series: tables are read by pandas; install it with pip install "hot_nbdev[train]"') from e
-        exact = {"float_precision": "round_trip"} if int(pd.__version__.split(".")[0]) < 3 else {}      # later ones always are
+        exact = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}       # later ones always are
         return pd.read_csv(
-            StringIO("\n".join(self.lines) + "\n"), sep=self.separator, decimal=self.decimal, header=None, skiprows=int(self.header),
-            names=range(len(self.names)), usecols=which, dtype=dtype, na_values=MISSING if dtype is float else [],
-            keep_default_na=False, skipinitialspace=True, skip_blank_lines=False, low_memory=False, **exact).to_numpy()
+            StringIO("\n".join([*self.lines, ""]).replace("\xa0", " ")), sep=self.separator, decimal=self.decimal, header=None,
+            skiprows=int(self.header), names=range(len(self.names)), usecols=which, dtype=dtype, keep_default_na=False, low_memory=False,
+            na_values=[m + space for m in MISSING for space in ("", " ")] if dtype is float else [], skipinitialspace=True,
+            skip_blank_lines=False, **exact).to_numpy()
 
 # %% ../../nbs/47b_table_files.ipynb #tb000009
 def _lines(path: Path) -> list[str]:
@@ -70,17 +72,14 @@ def _is_number(entry: str, decimal: str) -> bool:
 # %% ../../nbs/47b_table_files.ipynb #4ae08dbc
 def _check_lengths(layout: Layout) -> None:
     "Raise for the first line that has another number of entries than the first one."
-    quoted, n = any('"' in line for line in layout.lines), len(layout.names)
-    for i, line in enumerate(layout.lines if quoted else (), 1):
+    n = len(layout.names)
+    for i, (line, row) in enumerate(zip(layout.lines, csv.reader(layout.lines, delimiter=layout.separator)), 1):
+        where = f"load_series: line {i} of {layout.path}"
         if line.count('"') % 2:
-            raise ValueError(f"load_series: line {i} of {layout.path} has a quotation mark that is not closed: {line[:40]!r}; mend "
-                             "that line")
-    lengths = (max(len(row), 1) for row in csv.reader(layout.lines, delimiter=layout.separator)) if quoted else \
-        (line.count(layout.separator) + 1 for line in layout.lines)
-    for i, length in enumerate(lengths, 1):
-        if length != n:
-            raise ValueError(f"load_series: line {i} of {layout.path} should have {n} entries, as line 1 has, but has {length}; the file "
-                             "is cut off or changed; get it again")
+            raise ValueError(f"{where} has a quotation mark that is not closed: {line[:40]!r}; mend that line")
+        if max(len(row), 1) != n:
+            raise ValueError(f"{where} should have {n} entries, as line 1 has, but has {max(len(row), 1)}; the file is cut off or changed; "
+                             "get it again")
 
 # %% ../../nbs/47b_table_files.ipynb #tb000010
 def read_layout(
@@ -109,7 +108,7 @@ _CALLED = {"date", "time", "datetime", "timestamp", "ds", "year", "month"}      
 def _time_column(layout: Layout, time: str | None, step: str | None) -> int | None:
     "Which column holds the times."
     names, rows = layout.names, layout.entries(int(layout.header), 20)
-    if time is not None and time in names:
+    if time in names:
         return names.index(time)
     if time is not None:
         raise ValueError(f"load_series: {layout.path} has no column {time!r}, which time= names; it has "
@@ -128,13 +127,13 @@ def _counts_rows(layout: Layout) -> bool:
     "Is the first column the index of a program?"
     if not layout.header or layout.names[0]:
         return False
-    entries = layout.columns([0], str)[:, 0].tolist()
-    return any(entries == [str(i) for i in range(first, len(entries) + first)] for first in (0, 1))
+    first = layout.entries(1, 2)[0][0]
+    return first in ("0", "1") and layout.columns([0], str)[:, 0].tolist() == [str(i + int(first)) for i in range(len(layout.lines) - 1)]
 
 # %% ../../nbs/47b_table_files.ipynb #tb000015
 def _blame(layout: Layout, columns: list[int]) -> None:
     "Raise for the first cell that is no number."
-    for i, row in enumerate(layout.entries(int(layout.header), len(layout.lines))):
+    for i, row in enumerate(layout.entries(int(layout.header))):
         for j in columns:
             if row[j] not in MISSING and not _is_number(row[j], layout.decimal):
                 raise ValueError(f"load_series: {layout.where(i, j)}, should be a number, but is {row[j]!r}; mend that cell, or leave "
@@ -147,11 +146,9 @@ def _numbers(layout: Layout, columns: list[int]) -> np.ndarray:
         if any(re.search("true|false", line, re.I) for line in layout.lines[layout.header:]):       # pandas takes them for 1 and 0
             _blame(layout, columns)
         return layout.columns(columns, float)
-    except ValueError:
+    except ValueError as e:
         _blame(layout, columns)
-        number = lambda entry: np.nan if entry in MISSING else float(entry.replace(layout.decimal, "."))
-        rows = layout.entries(int(layout.header), len(layout.lines))
-        return np.array([[number(row[j]) for j in columns] for row in rows])
+        raise ValueError(f"load_series: {layout.path} cannot be read: {e}") from e
 
 # %% ../../nbs/47b_table_files.ipynb #tb000016
 class Table(NamedTuple):
@@ -173,10 +170,10 @@ def read_table(
     when, counted = _time_column(layout, time, step), int(_counts_rows(layout))
     columns = [j for j in range(counted, len(layout.names)) if j != when]
     names = [layout.names[j] for j in columns] if layout.header else [str(i) for i in range(len(columns))]
-    twice = [n for i, n in enumerate(names) if n in names[:i]] if len(set(names)) < len(names) else []
-    if twice or not names:
-        raise ValueError(f"load_series: line 1 of {path} names the column {twice[0]!r} twice; give each column a name of its own"
-                         if twice else f"load_series: {path} has no column of numbers beside its times")
+    twice = next((n for n, count in Counter(names).items() if count > 1), None)
+    if twice is not None or not names:
+        raise ValueError(f"load_series: {path} has no column of numbers beside its times" if not names else
+                         f"load_series: line 1 of {path} names the column {twice!r} twice; give each column a name of its own")
     times = None
     if when is not None:
         times = read_times(layout.names[when], layout.columns([when], str)[:, 0], f"load_series: {path}", 1 + layout.header)

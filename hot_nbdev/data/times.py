@@ -8,7 +8,7 @@ __all__ = ['forms', 'Times', 'read_times', 'Step', 'holds', 'usual_step', 'named
 # %% ../../nbs/47a_times.ipynb #tm000004
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import numpy as np
@@ -62,15 +62,7 @@ def _read(texts: Sequence[str], form: str) -> np.ndarray:
     found = pd.to_datetime(pd.Series(texts), format=form, errors="coerce")
     for shorter in (form.replace(":%S", ""), re.split("[ T]%[HI]", form)[0]) if found.isna().any() else ():
         found = found.fillna(pd.to_datetime(pd.Series(texts), format=shorter, errors="coerce"))
-    found = found.to_numpy().astype("datetime64[us]")
-    return np.where((found < np.datetime64("0001")) | (found > np.datetime64("9999")), np.datetime64("NaT", "us"), found)
-
-
-def _offset(zone: str) -> np.timedelta64:
-    "What an offset from UTC says: Z, +05:30, -0800."
-    digits = re.sub(r"\D", "", zone).ljust(4, "0")
-    minutes = 60 * int(digits[:2]) + int(digits[2:])
-    return np.timedelta64(-minutes if "-" in zone else minutes, "m")
+    return found.where(found.dt.year.between(1, 9999)).to_numpy().astype("datetime64[us]")
 
 # %% ../../nbs/47a_times.ipynb #tm000011
 class Times(NamedTuple):
@@ -85,8 +77,10 @@ class Times(NamedTuple):
     @property
     def instants(self) -> np.ndarray:
         "The same in UTC, (T,), where there are offsets."
+        import pandas as pd
         different, place = np.unique(self.zones, return_inverse=True)
-        return self.wall - np.array([_offset(z) for z in different])[place]
+        offsets = [pd.Timestamp(f"2000-01-01 00:00{zone}").utcoffset() or timedelta() for zone in different]
+        return self.wall - np.array(offsets, "timedelta64[us]")[place]
 
     def pick(self, rows: np.ndarray) -> "Times":
         "Some rows, or all in another order."
@@ -122,9 +116,9 @@ def read_times(
         raise ValueError(f"{where}, line {first + i}, column {name!r}, should be a time such as "
                          f"{stamps[int(wrong.argmin())] if not wrong.all() else '2016-07-01 00:00:00'!r}, but is {stamps[i]!r}; "
                          "write the time, or leave the line out")
-    parsed = np.array([int(f[1:7].ljust(6, "0")) if f else 0 for f in fractions], "timedelta64[us]")
+    parsed = np.array([int(f[1:7].ljust(6, "0") or 0) for f in fractions], "timedelta64[us]")
     padded = not any(re.search(r"(?<!\d)\d(?!\d)", text) for text in texts) or "%" not in form or "q" in form
-    return Times(name, wall + parsed, np.array(zones), form, max(len(f) for f in fractions) - 1 if any(fractions) else 0, padded)
+    return Times(name, wall + parsed, np.array(zones), form, max(max(map(len, fractions)) - 1, 0), padded)
 
 # %% ../../nbs/47a_times.ipynb #tm000015
 class Step(NamedTuple):
@@ -167,13 +161,15 @@ def holds(
 
 
 def usual_step(
-    times: Times,               # in order
+    times: Times | None,        # in order; None: there are none
     said: str | None = None,    # a step in the letters of pandas, such as 15min, MS or B
-) -> Step | None:               # None for a single row
+) -> Step | None:               # None where nothing tells
     "The step that leads from most rows to the next, or that is said."
     if said is not None:
         return Step(named_step(said))
-    return max(_steps(times), key=lambda step: holds(step, times).sum()) if len(times.wall) > 1 else None
+    if times is None or len(times.wall) < 2:
+        return None
+    return max(_steps(times), key=lambda step: holds(step, times).sum())
 
 # %% ../../nbs/47a_times.ipynb #tm000016
 def named_step(
@@ -184,12 +180,12 @@ def named_step(
     try:
         found = pd.tseries.frequencies.to_offset(name)
     except ValueError:
-        raise ValueError(f"step is {name!r}; give one that pandas knows, such as 15min, h, D, B, W, MS, ME, QS or YS") from None
-    if found.n < 1:
-        raise ValueError(f"step is {name!r}; time goes forward, so give a positive one")
-    if isinstance(found, pd.offsets.Day):
-        return pd.Timedelta(days=found.n)
-    return pd.Timedelta(found) if isinstance(found, pd.offsets.Tick) else found
+        found = None
+    if found is None or found.n < 1:
+        why = "give one that pandas knows, such as 15min, h, D, B, W, MS, ME, QS or YS" if found is None else \
+            "time goes forward, so give a positive one"
+        raise ValueError(f"step is {name!r}; {why}")
+    return pd.Timedelta(found) if isinstance(found, pd.offsets.Tick | pd.offsets.Day) else found
 
 # %% ../../nbs/47a_times.ipynb #df27bb00
 def next_times(

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import Source, check_numbers, load_arrays, official_file, sha256
+from .files import Source, check_numbers, load_arrays, official_file
 
 # %% ../../nbs/49_volume_files.ipynb #18da0439
 PARTS = ("train", "val", "test")
+_NAMES = [f"{part}_{kind}" for part in PARTS for kind in ("images", "labels")]
 
 
 class VolumeSet(NamedTuple):
@@ -26,7 +27,7 @@ class VolumeSet(NamedTuple):
     images: dict         # (n, *sizes, channels), as stored
     labels: dict         # (n,) int64, numbers of the classes
     masks: dict | None   # (n, *sizes) bool, True where a place is known
-    about: dict          # name, md5, classes, task, shift, scale, …
+    about: dict          # name, md5, file, classes, shift, scale, …
 
 # %% ../../nbs/49_volume_files.ipynb #2b78caaf
 VOLUMES = {      # name -> classes, samples of the three parts, md5 of the file with 28 and with 64 voxels a side (medmnist.com)
@@ -47,32 +48,27 @@ _SHA256 = {"adrenalmnist3d.npz": "8ffd78c0f000265deb7cf4ee0b454136fb3170f9839eca
            "vesselmnist3d.npz": "cc00c6b0869bf1f68cf7c13e52e8585eb2f38991acab5ad7abe1af1814a83206"}
 
 # %% ../../nbs/49_volume_files.ipynb #8e2f6a13
-def _volume_info(flag: str) -> dict | None:
-    "What medmnist says of one of its sets of volumes, or None."
-    if (name := flag.removesuffix("mnist3d")) not in VOLUMES:
-        return None
-    classes, counts, *sums = VOLUMES[name]
-    info = {"label": dict(enumerate(classes)), "n_samples": dict(zip(PARTS, counts)), "n_channels": 1, "license": "CC BY 4.0",
-            "task": "binary-class" if len(classes) == 2 else "multi-class"}
-    for tag, md5 in zip(("", "_64"), sums):
-        info |= {f"url{tag}": f"https://zenodo.org/records/10519652/files/{name}mnist3d{tag}.npz?download=1", f"MD5{tag}": md5}
-    return info
-
-
-def _picture_info(flag: str) -> dict | None:
-    "The same of a set of pictures, which the package medmnist describes."
+def _info(flag: str) -> dict:
+    "What medmnist says of one of its sets; nothing for another name. The volumes need no package for it."
+    if (name := flag.removesuffix("mnist3d")) in VOLUMES:
+        classes, counts, *sums = VOLUMES[name]
+        info = {"label": dict(enumerate(classes)), "n_samples": dict(zip(PARTS, counts)), "n_channels": 1, "license": "CC BY 4.0",
+                "task": "binary-class" if len(classes) == 2 else "multi-class"}
+        for tag, md5 in zip(("", "_64"), sums):
+            info |= {f"url{tag}": f"https://zenodo.org/records/10519652/files/{name}mnist3d{tag}.npz?download=1", f"MD5{tag}": md5}
+        return info
     try:
         from medmnist.info import INFO
     except ImportError as e:
         raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; what is known of MedMNIST's pictures comes from "
                           'the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
-    return INFO.get(flag)
+    return INFO.get(flag, {})
 
 # %% ../../nbs/49_volume_files.ipynb #8e2f6a14
 def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
     "medmnist's name, its own description of the data, and the file as an entry of the table."
     flag, tag = f"{name}mnist3d" if name in VOLUMES else name, "" if size == 28 else f"_{size}"
-    info = _volume_info(flag) or _picture_info(flag) or {}
+    info = _info(flag)
     if f"url{tag}" not in info or "multi-label" in info["task"]:
         raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} with the sizes 28 and 64, medmnist's "
                          "pictures with one label (128 and 224 as well), such as pathmnist, and the path of an .npz")
@@ -84,22 +80,22 @@ def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
 def _official(name: str, size: int, folder, download: bool, verify: bool) -> VolumeSet:
     flag, info, source = _medmnist(name, size)
     path, classes = official_file(flag, source, folder, download, verify), list(info["label"].values())
-    arrays = load_arrays(path, [f"{s}_{k}" for s in PARTS for k in ("images", "labels")], "volume_data")
+    arrays, where = load_arrays(path, _NAMES, "volume_data"), f"in {path} should be"
     shape = (*source.shape, *[3] * (info["n_channels"] == 3 and len(source.shape) == 2))
-    for split in PARTS:
+    for name, array in arrays.items():
+        split, kind = name.split("_")
         n = info["n_samples"][split] if verify else len(arrays[f"{split}_images"])
-        for key, want in (("images", (n, *shape)), ("labels", (n, 1))):
-            array = arrays[f"{split}_{key}"]
-            if array.shape != want or array.dtype != np.uint8:
-                raise ValueError(f"volume_data: {split}_{key} in {path} should be uint8 of shape {want} "
-                                 f"and is {array.dtype} of shape {array.shape}; get the official file from {source.home}")
-        if n and array.max() >= len(classes):
-            raise ValueError(f"volume_data: {split}_labels in {path} should be below {len(classes)}, but holds {array.max()}; get the "
+        want = (n, *shape) if kind == "images" else (n, 1)
+        if array.shape != want or array.dtype != np.uint8:
+            raise ValueError(f"volume_data: {name} {where} uint8 of shape {want} and is {array.dtype} of shape {array.shape}; get the "
                              f"official file from {source.home}")
-    images = {s: torch.from_numpy(arrays[f"{s}_images"]).reshape(-1, *source.shape, *shape[len(source.shape):] or [1]) for s in PARTS}
+        if kind == "labels" and n and array.max() >= len(classes):
+            raise ValueError(f"volume_data: {name} {where} below {len(classes)}, but holds {array.max()}; get the official file from "
+                             f"{source.home}")
+    axis = "none" if shape == source.shape else "last"
+    images = {s: torch.from_numpy(_channels_last(arrays[f"{s}_images"], axis)) for s in PARTS}
     labels = {s: torch.from_numpy(arrays[f"{s}_labels"][:, 0]).long() for s in PARTS}
-    about = {"name": flag, "md5": source.md5, "checksum": source.checksum, "classes": classes, "task": info["task"], "shift": 0.0,
-             "scale": 255.0, "axis": "none" if shape == source.shape else "last", "told": []}
+    about = {"name": flag, "md5": source.md5, "file": str(path), "classes": classes, "shift": 0.0, "scale": 255.0, "axis": axis, "told": []}
     return VolumeSet(images, labels, None, about)
 
 # %% ../../nbs/49_volume_files.ipynb #d3023781
@@ -109,17 +105,14 @@ def channel_axis(
     channels: str | None = None,    # what is said: last, first or none
 ) -> str:                           # last, first or none
     "Where items have their channels; what the shape does not tell is an error."
-    k = len(shape)
-    small, alike = [shape[a] <= 4 for a in (0, -1)], [len(set(rest)) == 1 for rest in (shape[1:], shape[:-1])]
-    fits = {"none": k in (2, 3), "first": k in (3, 4), "last": k in (3, 4)}
-    if channels is not None:
-        found = channels if fits.get(channels) else None
-    elif k == 2 or k == 3 and (len(set(shape)) == 1 or not any(small)):
+    k, small, alike = len(shape), [n <= 4 for n in (shape[0], shape[-1])], [len(set(rest)) == 1 for rest in (shape[1:], shape[:-1])]
+    found = channels if k in {"none": (2, 3), "first": (3, 4), "last": (3, 4)}.get(channels, ()) else None
+    if channels is None and (k == 2 or k == 3 and (len(set(shape)) == 1 or not any(small))):
         found = "none"
-    elif k == 3:
-        found = "last" if alike[1] and shape[-1] in (1, 3) and not small[0] else None
-    else:
-        clear = [s and not o or a and not b for s, o, a, b in zip(small, small[::-1], alike, alike[::-1])] if k == 4 else [False] * 2
+    elif channels is None and k == 3 and alike[1] and shape[-1] in (1, 3) and not small[0]:
+        found = "last"
+    elif channels is None and k == 4:
+        clear = [s and not o or a and not b for s, o, a, b in zip(small, small[::-1], alike, alike[::-1])]
         found = {(True, False): "first", (False, True): "last"}.get(tuple(clear))
     if found is None:
         why = "may be read in more than one way" if channels is None else f"cannot have channels={channels!r}"
@@ -179,7 +172,7 @@ def _own_images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, s
 def _own_masks(path: Path, arrays: dict, images: dict) -> dict | None:
     "Masks, if the archive has them for each part."
     masks = {}
-    for split in PARTS if any(f"{s}_masks" in arrays for s in PARTS) else ():
+    for split in PARTS if len(arrays) > len(_NAMES) else ():
         mask, shape = arrays.get(f"{split}_masks"), tuple(images[split].shape[:-1])
         if mask is None or mask.dtype != bool or mask.shape != shape or not mask.reshape(len(mask), -1).any(1).all():
             came = "there are none" if mask is None else f"are {mask.dtype} of shape {mask.shape}"
@@ -200,18 +193,16 @@ def _scale(images: Tensor, mask: Tensor | None) -> tuple:
 
 # %% ../../nbs/49_volume_files.ipynb #b15d6ebf
 def _own(path: Path, channels: str | None) -> VolumeSet:
-    arrays = load_arrays(path, [f"{s}_{k}" for s in PARTS for k in ("images", "labels")], "volume_data",
-                         [f"{s}_masks" for s in PARTS])
+    arrays = load_arrays(path, _NAMES, "volume_data", [f"{s}_masks" for s in PARTS])
     images, axis = _own_images(path, arrays, channels)
     labels, codes = _own_labels(path, arrays)
     masks = _own_masks(path, arrays, images)
     shift, scale = _scale(images["train"], masks and masks["train"])
-    words, said = isinstance(codes[0], str), images["train"].shape[1:]
-    told = [f"items are {' × '.join(map(str, said[:-1]))} with {said[-1]} channels, read from the {axis} axis"] * (axis != "none")
+    words, (*sizes, last) = isinstance(codes[0], str), images["train"].shape[1:]
+    told = [f"items are {' × '.join(map(str, sizes))} with {last} channels, read from the {axis} axis"] * (axis != "none")
     return VolumeSet(images, labels, masks, {
-        "name": path.stem, "md5": None, "checksum": sha256(path), "classes": codes if words else [f"class {c}" for c in codes],
-        "codes": None if words else codes, "task": "multi-class" if len(codes) > 2 else "binary-class", "shift": shift, "scale": scale,
-        "axis": axis, "told": told})
+        "name": path.stem, "md5": None, "file": str(path), "codes": None if words else codes,
+        "classes": codes if words else [f"class {c}" for c in codes], "shift": shift, "scale": scale, "axis": axis, "told": told})
 
 # %% ../../nbs/49_volume_files.ipynb #f7793169
 def load_volumes(
@@ -307,14 +298,13 @@ def random_shifts(
     "Shift each item along each mode, independently, by -by to by; zeros and False come in from the side."
     device = generator.device if generator is not None else x.device
     shifts = torch.randint(-by, by + 1, (len(modes), len(x)), generator=generator, device=device).to(x.device)
-    found = [x] if mask is None else [x, mask]
+    found, rows = [x] if mask is None else [x, mask], torch.arange(len(x), device=x.device)[:, None]
     for s, mode in zip(shifts, modes, strict=True):
-        at = torch.arange(x.shape[mode], device=x.device) - s[:, None]          # (B, n): where place i comes from
-        inside = (at >= 0) & (at < x.shape[mode])
+        at, n = torch.arange(x.shape[mode], device=x.device) - s[:, None], x.shape[mode]       # (B, n): where place i comes from
         for i, t in enumerate(found):
-            shape = [len(t), *(t.shape[m] if m == mode else 1 for m in range(1, t.ndim))]
-            moved = t.gather(mode, at.clamp(0, x.shape[mode] - 1).view(shape).expand_as(t))
-            found[i] = moved.masked_fill(~inside.view(shape), 0)
+            moved = t.movedim(mode, 1)[rows, at.clamp(0, n - 1)]
+            moved[(at < 0) | (at >= n)] = 0
+            found[i] = moved.movedim(1, mode)
     return found[0] if mask is None else tuple(found)
 
 # %% ../../nbs/49_volume_files.ipynb #a470b78d
@@ -323,11 +313,12 @@ def augment_volumes(
     shifts: int = 0,        # shift it along each mode by at most so many places
 ) -> Callable | None:       # (x, y) -> (x, y), or (x, mask, y) -> the same; None where nothing changes
     "What training does to each batch of items (B, *sizes, channels)."
-    def augment(x, *rest):
-        modes, mask = tuple(range(1, x.ndim - 1)), rest[0] if len(rest) == 2 else None
-        for wanted, change in ((flips, random_flips), (shifts, lambda x, modes, mask: random_shifts(x, shifts, modes, mask))):
+    def augment(*batch):
+        *some, y = batch                                # x, and perhaps a mask
+        modes = tuple(range(1, some[0].ndim - 1))
+        for wanted, change in ((flips, random_flips), (shifts, lambda x, modes, *mask: random_shifts(x, shifts, modes, *mask))):
             if wanted:
-                found = change(x, modes, mask)
-                x, mask = (found, None) if mask is None else found
-        return (x, *([] if mask is None else [mask]), rest[-1])
+                found = change(some[0], modes, *some[1:])
+                some = found if len(some) > 1 else [found]
+        return (*some, y)
     return augment if flips or shifts else None

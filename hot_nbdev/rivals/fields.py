@@ -51,12 +51,6 @@ def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, d
     conv = [nn.Conv1d, nn.Conv2d, nn.Conv3d][config.order - 1]
     return conv(channels, out, width, padding=dilation * (width // 2), dilation=dilation, padding_mode=config.padding, **new)
 
-# %% ../../nbs/61_fields.ipynb #6a04ed21
-def _looks(layer, x: Tensor, mask: Tensor | None) -> Tensor:       # (B, n1, …, nk, dim), bool
-    "The map of the token, (B, heads, 1, n)."
-    k = layer.norm_k(split(layer.to_k(x).flatten(1, -2), layer.heads))
-    return softmax_map(layer.norm_q(layer.token).to(k.dtype), k, None if mask is None else mask.flatten(1)[:, None, None])
-
 # %% ../../nbs/61_fields.ipynb #6a04ed22
 class AxialTokenAttention(nn.Module):
     "Axial attention, and beside it one token that reads all positions and is read by all of them."
@@ -83,8 +77,11 @@ class AxialTokenAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:     # (*batch, n1, …, nk, dim); bool
         shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)
-        v = split(self.to_v(x).flatten(1, -2), self.heads)
-        told = self.to_out(merge(_looks(self, x, mask).to(v.dtype) @ v)).view(x.shape[0], *[1] * self.order, self.dim)
+        k, v = (split(to(x).flatten(1, -2), self.heads) for to in (self.to_k, self.to_v))
+        k = self.norm_k(k)
+        seen = None if mask is None else mask.flatten(1)[:, None, None]
+        S = softmax_map(self.norm_q(self.token).to(k.dtype), k, seen)
+        told = self.to_out(merge(S.to(v.dtype) @ v)).view(x.shape[0], *[1] * self.order, self.dim)
         return (self.axial(x, mask) + (told if mask is None else told * mask[..., None])).reshape(shape)
 
     def maps(self, x: Tensor, mask: Tensor | None = None) -> list:

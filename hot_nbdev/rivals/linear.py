@@ -64,14 +64,6 @@ class _Maps(nn.Module):
         return torch.einsum("...nt,nht->...nh", x, weight) + bias
 
 # %% ../../nbs/58_linear_library.ipynb #lincheck
-def _check_series(c: LinearConfig, x: Tensor) -> None:
-    "Raise unless x has the steps and the series that there are matrices for."
-    steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
-    if steps != c.lookback or c.series is not None and c.series != series:
-        raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
-                         f"{c.lookback} and series is {c.series}; give as many of each, or make the model for these")
-
-
 def _forecast(model, t: Tensor, horizon: int) -> Tensor:       # (…, N, T) to (…, N, horizon)
     "By one matrix, or by one for the moving average and one for the rest."
     if model.trend is None:
@@ -106,8 +98,13 @@ class LinearForecaster(Model):
 
     def prepare(self, x: Tensor, mask: Tensor | None = None) -> tuple:
         "Checked and normalized x, (*batch, T, n2, …, nk, 1); means and deviations, (*batch, 1, n2, …, nk)."
-        z, _, mean, deviation = series_input("LinearForecaster", x, mask, self.config.order, self.config.instance_norm)
-        _check_series(self.config, x)
+        c = self.config
+        z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm)
+        steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
+        if steps != c.lookback or c.series is not None and c.series != series:
+            raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback "
+                             f"is {c.lookback} and series is {c.series}; give as many of each, or make the model for "
+                             "these")
         return z, mean, deviation
 
 # %% ../../nbs/58_linear_library.ipynb #203f08cd

@@ -27,16 +27,10 @@ def as_batch(
     return tuple(several)
 
 # %% ../../nbs/52_parts.ipynb #98ace8aa
-class Tensors:
+class Tensors(TensorDataset):
     "A part in memory: inputs and target."
     def __init__(self, *tensors: Tensor):
-        self.tensors = as_batch(tensors, "Tensors")
-
-    def __len__(self) -> int:
-        return len(self.tensors[0])
-
-    def __getitem__(self, indices: Tensor) -> tuple:
-        return tuple(t[indices] for t in self.tensors)
+        super().__init__(*as_batch(tensors, "Tensors"))
 
     def to(self, device) -> "Tensors":
         return type(self)(*(t.to(device) for t in self.tensors))
@@ -65,9 +59,9 @@ def as_part(
     if size == 0 or isinstance(data, IterableDataset):
         raise ValueError(f"{type(data).__name__} has no samples, or none that can be counted or asked for, so nobody knows what an "
                          "epoch is; give a part, a Dataset with samples and __len__, or a DataLoader with batches of such a one")
-    if isinstance(data, TensorDataset):
-        return Tensors(*data.tensors)
-    return Samples(data) if isinstance(data, Dataset | list) and not hasattr(data, "to") else data
+    if hasattr(data, "to") or not isinstance(data, Dataset | list):
+        return data
+    return Tensors(*data.tensors) if isinstance(data, TensorDataset) else Samples(data)
 
 # %% ../../nbs/52_parts.ipynb #4b7fa9e3
 class Sampled:

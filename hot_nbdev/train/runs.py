@@ -57,18 +57,15 @@ class Checkpoints:
 
     def last(self) -> tuple | None:     # path, tensors, state
         "The newest that can be read."
-        return _newest(self.paths(), self.load)
-
-# %% ../../nbs/57_runs.ipynb #7b965d20
-def _newest(paths: list, load: Callable) -> tuple | None:
-    from safetensors import SafetensorError
-    while paths:
-        path = paths.pop()
-        try:
-            return path, *load(path)
-        except (SafetensorError, ValueError, KeyError, TypeError):
-            used = f"{paths[-1].name} is used" if paths else "no other is left, so the run starts over"
-            print(f"{path} cannot be read; {used}", file=sys.stderr)
+        from safetensors import SafetensorError
+        paths = self.paths()
+        while paths:
+            path = paths.pop()
+            try:
+                return path, *self.load(path)
+            except (SafetensorError, ValueError, KeyError, TypeError):
+                used = f"{paths[-1].name} is used" if paths else "no other is left, so the run starts over"
+                print(f"{path} cannot be read; {used}", file=sys.stderr)
 
 # %% ../../nbs/57_runs.ipynb #70e95eff
 def best_weights(
@@ -219,24 +216,20 @@ MARK = "fingerprint.json"       # the file by which a run's folder is known
 def _is_known(folder: Path, now: dict, resume: bool = True, overwrite: bool = False) -> bool:
     "Does the folder hold this run already? Raise if it holds anything else. Nothing is written."
     if (folder / MARK).exists():
-        return _is_same(folder, now, resume)
+        try:
+            changed = differences(json.loads((folder / MARK).read_text(encoding="utf-8"))["run"], now)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
+            changed = [f"{MARK} cannot be read ({e})"]
+        if changed and resume:
+            more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
+            raise ValueError(f"{folder} holds another run: {'; '.join(changed[:5])}{more}; name another folder, or begin "
+                             "again in this one with resume=False")
+        return not changed
     names = sorted(p.name for p in folder.glob("[!.]*"))
     if names and not overwrite:
         raise ValueError(f"{folder} holds files ({', '.join(names[:3])}{', …' if len(names) > 3 else ''}) but no run; "
                          "name another folder, or write into this one with overwrite=True")
     return False
-
-# %% ../../nbs/57_runs.ipynb #d33dfb90
-def _is_same(folder: Path, now: dict, resume: bool) -> bool:
-    try:
-        changed = differences(json.loads((folder / MARK).read_text(encoding="utf-8"))["run"], now)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        changed = [f"{MARK} cannot be read ({e})"]
-    if changed and resume:
-        more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
-        raise ValueError(f"{folder} holds another run: {'; '.join(changed[:5])}{more}; name another folder, or begin again in "
-                         "this one with resume=False")
-    return not changed
 
 # %% ../../nbs/57_runs.ipynb #4174fb37
 @contextmanager

@@ -7,9 +7,7 @@ __all__ = ['Task', 'separate_horizons', 'Forecasting', 'balanced_weights', 'mean
            'Segmentation', 'metrics_of_counts', 'Fields']
 
 # %% ../../nbs/53_tasks.ipynb #8eb558a6
-import functools
 import math
-import warnings
 from collections.abc import Sequence
 
 import torch
@@ -132,31 +130,16 @@ class Labels(Task):
         return self.class_weights.to(target.device)[target[target != -1]].sum()
 
 # %% ../../nbs/53_tasks.ipynb #98c41d44
-@functools.cache
-def _medmnist():
-    "The functions of MedMNIST, or None. They may need a torchvision, and one that was built for another torch raises anything."
-    try:
-        from medmnist import evaluator
-        return evaluator
-    except (ImportError, OSError, RuntimeError, AttributeError) as e:
-        if getattr(e, "name", None) != "medmnist":      # it is there
-            warnings.warn(f"medmnist cannot be imported ({e}), so scikit-learn computes AUC and accuracy; if this is about "
-                          f"torchvision, install the one for torch {torch.__version__}, or none", stacklevel=2)
-
-
 def auc_acc(
     target,             # labels of n samples, (n,), an array of whole numbers
     probabilities,      # (n, classes), an array
 ) -> tuple:
-    "AUC and accuracy as MedMNIST defines them; by its own functions where they are installed."
-    classes, theirs = probabilities.shape[1], _medmnist()
-    if theirs:
-        kind = "binary-class" if classes == 2 else "multi-class"
-        return theirs.getAUC(target, probabilities, kind), theirs.getACC(target, probabilities, kind)
-    from sklearn.metrics import roc_auc_score
-    each = [roc_auc_score(target == c, probabilities[:, c]) for c in ([1] if classes == 2 else range(classes))]
-    guess = probabilities[:, 1] > 0.5 if classes == 2 else probabilities.argmax(1)
-    return sum(each) / len(each), (guess == target).mean()
+    "AUC and accuracy as MedMNIST defines them."
+    from sklearn.metrics import accuracy_score, roc_auc_score
+    two = probabilities.shape[1] == 2
+    each = [roc_auc_score(target == c, probabilities[:, c]) for c in ([1] if two else range(probabilities.shape[1]))]
+    guess = probabilities[:, 1] > 0.5 if two else probabilities.argmax(1)
+    return sum(each) / len(each), accuracy_score(target, guess)
 
 # %% ../../nbs/53_tasks.ipynb #98c41d45
 class Classification(Labels):

@@ -5,7 +5,7 @@
     python studies/papers/run.py --minutes 9 --device cuda --jobs 4   as far as it comes in that time
 
 A run is a process of its own, which writes a checkpoint after each epoch into _build/papers and goes on from it the
-next time. Rows are added to forecast.csv and classify.csv beside this file. Data are found where HOT_DATA says.
+next time. Rows are added to rows/forecast.csv and rows/classify.csv. Data are found where HOT_DATA says.
 """
 import argparse
 import re
@@ -32,7 +32,7 @@ def wanted(parts):
             continue
         for title, settings in planned(name, table, seeds=table.seeds):
             folder = RUNS / re.sub(r"[^\w.()-]+", "-", f"{name} {title}")
-            where = {"results": str(HERE), "out": str(folder), "progress": False}
+            where = {"results": str(HERE / "rows"), "out": str(folder), "progress": False}
             job = job_class(table.command).from_dict({**settings, **where})
             if job.numbers() not in known:
                 known.append(job.numbers())
@@ -41,7 +41,7 @@ def wanted(parts):
 
 
 def done(job):
-    table = HERE / f"{job.kind}.csv"
+    table = HERE / "rows" / f"{job.kind}.csv"
     return table.exists() and is_done(job, read_rows(table))
 
 
