@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
-from math import inf, prod
+from math import prod
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +27,8 @@ def softmax_seen(
     "The softmax over what a query may see; zero rows where that is nothing."
     if seen is None:
         return scores.softmax(-1)
-    some = seen.any(-1, keepdim=True)
-    return scores.masked_fill(some & ~seen, -inf).softmax(-1).masked_fill(~some, 0.0)
+    S = scores.masked_fill(~seen, torch.finfo(scores.dtype).min).softmax(-1)
+    return S * seen             # where nothing is seen, all weights were alike
 
 # %% ../nbs/05_attention.ipynb #3e100ec4
 #| code-fold: true

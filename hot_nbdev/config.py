@@ -13,9 +13,10 @@ import json
 import math
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
+from types import NoneType, UnionType
 from typing import ClassVar, get_args, get_origin
 
 import numpy as np
@@ -28,31 +29,29 @@ def option(
     help: str,                                      # what it says, in a few words; units and the papers' values
     *,
     choices: Sequence | Callable | None = None,     # the only values allowed, or a function that gives them
-    least: float | None = None,                     # smallest value of a number, or of each number of several
-    above: float | None = None,                     # the same, itself not allowed
-    most: float | None = None,                      # largest value
-    below: float | None = None,                     # the same, itself not allowed
+    least: float | None = None, most: float | None = None,      # smallest and largest number, also of several
+    above: float | None = None, below: float | None = None,     # the same, themselves not allowed
 ) -> dataclasses.Field:
     "A field of a `Config`."
-    about = dict(help=help, choices=choices, least=least, above=above, most=most, below=below)
+    about = dict(help=help, choices=choices, least=least, most=most, above=above, below=below)
     if isinstance(default, dict):
         return dataclasses.field(default_factory=lambda: dict(default), metadata=about)
     return dataclasses.field(default=default, metadata=about)
 
 # %% ../nbs/41_config.ipynb #6e7c6afc
-_WORDS = {int: "whole number", float: "number", str: "word", dict: "table"}
+_WORDS = {int: "whole number", float: "number", str: "word"}
 _BOUNDS = {"least": (operator.ge, "at least"), "above": (operator.gt, "more than"), "most": (operator.le, "at most"),
            "below": (operator.lt, "less than")}
 
 
-def _types(f: dataclasses.Field) -> tuple:     # the type, the type of the entries of a tuple, may it be None?
+def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of a tuple, may it be None?
     "What the annotation of a field says."
-    kinds = [f.type] if get_origin(f.type) is tuple else list(get_args(f.type) or [f.type])
+    kinds = get_args(f.type) if isinstance(f.type, UnionType) else (f.type,)
     kind = next(k for k in kinds if k is not NoneType)
-    return get_origin(kind) or kind, next(iter(get_args(kind)), None), NoneType in kinds
+    return get_origin(kind) or kind, next(iter(get_args(kind)), kind), NoneType in kinds
 
-# %% ../nbs/41_config.ipynb #6e7c6aft
-def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or None; (comparison, words, number) of each bound
+
+def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or None; bounds: (comparison, words, number)
     "What `option` was told."
     choices = f.metadata.get("choices")
     bounds = [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata.get(name) is not None]
@@ -61,16 +60,17 @@ def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or Non
 # %% ../nbs/41_config.ipynb #bcab75fd
 def _fits(f: dataclasses.Field, kind: type, value) -> bool:
     "Is it of this type, finite, one of the choices, and within the bounds?"
-    choices, bounds = _about(f)
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool) or (kind is float and not math.isfinite(value)):
+    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
         return False
-    return (choices is None or value in choices) and all(holds(value, bound) for holds, _, bound in bounds)
+    choices, bounds = _about(f)
+    known = (choices is None or value in choices) and (kind is not float or math.isfinite(value))
+    return known and all(holds(value, bound) for holds, _, bound in bounds)
 
 # %% ../nbs/41_config.ipynb #bcab75ft
 def _allowed(f: dataclasses.Field) -> str:
     "The allowed values of a field, in words."
-    (kind, entry, optional), (choices, bounds) = _types(f), _about(f)
-    words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(entry)}s"}
+    (kind, one, optional), (choices, bounds) = _types(f), _about(f)
+    words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(one)}s"}
     words = words.get(kind) or f"a {_WORDS[kind]}"
     words = words if choices is None else "one of " + ", ".join(map(str, choices))
     limits = " and ".join(f"{text} {bound}" for _, text, bound in bounds)
@@ -79,27 +79,21 @@ def _allowed(f: dataclasses.Field) -> str:
 # %% ../nbs/41_config.ipynb #ee8b5fee
 def _checked(owner: str, f: dataclasses.Field, value, alone: bool = True):
     "The value of a field in its type, or an error that names owner, field, value and what is allowed."
-    kind, entry, optional = _types(f)
+    kind, one, optional = _types(f)
     if value is None and optional:
         return value
-    number, given = lambda v: float(v) if float in (kind, entry) and type(v) is int else v, value
-    if kind is tuple and (alone or isinstance(value, tuple)):
-        value = tuple(map(number, value if isinstance(value, tuple) else (value,)))
-        fits = all(_fits(f, entry, v) for v in value)
-    else:
-        value = given = number(value)
-        fits = _fits(f, kind, value)
-    if not fits:
-        raise ValueError(f"{owner}: {f.name} is {given!r:.200}; give {_allowed(f)}")
-    return value
+    several = kind is tuple and isinstance(value, tuple)
+    values = tuple(float(v) if one is float and type(v) is int else v for v in (value if several else (value,)))
+    if (kind is tuple and not several and not alone) or not all(_fits(f, one, v) for v in values):
+        raise ValueError(f"{owner}: {f.name} is {value if kind is tuple else values[0]!r:.200}; give {_allowed(f)}")
+    return values if kind is tuple else values[0]
 
 # %% ../nbs/41_config.ipynb #cfgfixed1
-def _refuse(self, *_, **__):
-    raise TypeError("settings do not change once they are checked; make others by config.replace(name=value)")
-
-
 class Fixed(dict):
     "A dictionary that stays as it is; it can be a key, be copied and be pickled."
+    def _refuse(self, *_, **__):
+        raise TypeError("settings do not change once they are checked; make others by config.replace(name=value)")
+
     __setitem__ = __delitem__ = __ior__ = update = setdefault = pop = popitem = clear = _refuse
 
     def __hash__(self):
@@ -129,10 +123,9 @@ def read_settings(
     path: str | Path,   # .json or .toml
 ) -> dict:
     "Names and values from a file."
-    path = Path(path)
-    text = path.read_bytes()
+    text = Path(path).read_bytes()
     try:
-        if path.suffix == ".toml":
+        if Path(path).suffix == ".toml":
             import tomllib  # from Python 3.11 on
             found = tomllib.loads(text.decode("utf-8"))
         else:
@@ -185,7 +178,8 @@ class Config(Written):
         return type(self).from_dict({**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, **changes})
 
     def to_dict(self) -> dict:
-        return {f.name: dict(v) if isinstance(v := getattr(self, f.name), dict) else v for f in dataclasses.fields(self)}
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in own.items()}
 
     @classmethod
     def from_dict(cls, settings: dict) -> "Config":
@@ -196,63 +190,44 @@ class Config(Written):
 # %% ../nbs/41_config.ipynb #8a720e36
 def check_names(
     owner: str,         # whose settings these are, for the message
-    given: Sequence,    # names that came
-    known: Sequence,    # names that exist
+    given: Sequence, known: Sequence,   # names that came, names that exist
 ) -> None:
     "Raise for the first name that does not exist, with the nearest one."
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), list(known), 1, 0.5)
-            raise ValueError(f"{owner}: there is no setting {name!r}; "
-                             + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"))
-
-# %% ../nbs/41_config.ipynb #863f5f88
-def _parse(f: dataclasses.Field, text: str):
-    "One word of the command line, for this field; the field checks the rest."
-    kind, entry, optional = _types(f)
-    if optional and text.lower() == "none":
-        return None
-    try:
-        return {int: int, float: float}.get(entry or kind, str)(text)
-    except ValueError:
-        raise ValueError(f"{f.name} is {text!r}; give {_allowed(f)}") from None
+            say = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+            raise ValueError(f"{owner}: there is no setting {name!r}; {say}")
 
 # %% ../nbs/41_config.ipynb #863f5f8t
-_PYTHON = {"True": True, "False": False, "None": None}     # as Python writes them; elsewhere a word is a word
-
-
 def parse_pairs(
-    texts: Sequence[str],   # each NAME=VALUE, the value JSON or a bare word
+    texts: Sequence[str],   # each NAME=VALUE, the value JSON, as Python writes it, or a bare word
 ) -> dict:
     "Names and values from words such as pool=sum and qk_norm=true."
     found = {}
     for name, sign, value in (text.partition("=") for text in texts):
         if not sign or not name:
             raise ValueError(f"{name + sign + value!r} is not NAME=VALUE, such as pool=sum or qk_norm=true")
-        try:
-            found[name] = _PYTHON[value] if value in _PYTHON else json.loads(value)
-        except (ValueError, RecursionError):
-            found[name] = value
+        with suppress(ValueError, RecursionError):
+            value = json.loads({"True": "true", "False": "false", "None": "null"}.get(value, value))
+        found[name] = value
     return found
 
 # %% ../nbs/41_config.ipynb #ce9c9b4e
 class _Read(argparse.Action):
-    "Checks what comes as the field would, so that the error names the option."
-    def __init__(self, option_strings, dest, field=None, **rest):
-        super().__init__(option_strings, dest, **rest)
-        self.field = field
-
+    "Checks what comes as the field, its `const`, would, so that the error names the option."
     def __call__(self, parser, namespace, values, flag=None):
-        kind, f = _types(self.field)[0], self.field
+        f, (kind, one, optional) = self.const, _types(self.const)
+
+        def read(text: str):        # a word that is no number is refused as one
+            with suppress(ValueError):
+                return None if optional and text.lower() == "none" else one(text)
+            return text
         try:
-            if kind is dict:
-                value = parse_pairs(values)
-            else:
-                value = [_parse(f, text) for text in values] if kind is tuple else _parse(f, values)
-                value = _checked(parser.prog, f, None if value == [None] else fixed(f.name, value, 10 ** 6))
+            value = parse_pairs(values) if kind is dict else tuple(map(read, values)) if kind is tuple else read(values)
+            setattr(namespace, self.dest, _checked(parser.prog, f, None if value == (None,) else value))
         except ValueError as e:
             parser.error(f"argument {flag}: {str(e).removeprefix(parser.prog + ': ')}")
-        setattr(namespace, self.dest, value)
 
 # %% ../nbs/41_config.ipynb #addopts1
 def add_options(
@@ -268,5 +243,7 @@ def add_options(
         notes += [] if default in (None, (), {}) else [f"default: {default}"]
         text = f.metadata["help"] + (f" ({'; '.join(notes)})" if notes else "")
         how = dict(action=argparse.BooleanOptionalAction) if kind is bool else dict(
-            action=_Read, field=f, nargs="+" if kind in (tuple, dict) else None, metavar="NAME=VALUE" if kind is dict else f.name.upper())
-        parser.add_argument("--" + f.name.replace("_", "-"), default=argparse.SUPPRESS, help=text.replace("%", "%%"), **how)
+            action=_Read, const=f, nargs="+" if kind in (tuple, dict) else None,
+            metavar="NAME=VALUE" if kind is dict else f.name.upper())
+        flag, text = "--" + f.name.replace("_", "-"), text.replace("%", "%%")
+        parser.add_argument(flag, default=argparse.SUPPRESS, help=text, **how)

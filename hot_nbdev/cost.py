@@ -37,7 +37,8 @@ aten = torch.ops.aten
 FLOPS = {           # operation -> formula: PyTorch's, and those that it leaves out
     **flop_registry,
     aten._scaled_dot_product_flash_attention_for_cpu: flop_registry[aten._scaled_dot_product_flash_attention],
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_registry[aten._scaled_dot_product_flash_attention_backward],
+    aten._scaled_dot_product_flash_attention_for_cpu_backward:
+        flop_registry[aten._scaled_dot_product_flash_attention_backward],
     torch.ops.quantized.linear_dynamic: lambda x, weight, *more, out_val: 2 * x.numel() * out_val.shape[-1],
 }
 
@@ -120,11 +121,12 @@ def cost(
     *, masked: bool = False,    # with a mask?
     context: Sequence[int] | None = None,   # sizes (m1, …, mk) of what keys and values come from, where it is not x
 ) -> Work:
-    "Work of one call without gradient, counted on the device 'meta': nothing is computed, and attention stores its map."
+    "Work of one call without gradient, counted on the device 'meta': nothing is computed, attention stores its map."
     dim, k = (getattr(layer, name, None) for name in ("dim", "order"))
     if not isinstance(sizes, Sequence) or dim is None or len(sizes) != k:
-        raise ValueError(f"cost: needs an attention layer and a size for each of its modes, but got {type(layer).__name__} with order {k} "
-                         f"and sizes {sizes}; of other modules write count(module, x)")
+        raise ValueError("cost: needs an attention layer and a size for each of its modes, but got "
+                         f"{type(layer).__name__} with order {k} and sizes {sizes}; of other modules write "
+                         "count(module, x)")
     device = "cpu" if any(hasattr(m, "_packed_params") for m in layer.modules()) else "meta"
     weights = {name: t.detach().to(device) for name, t in (*layer.named_parameters(), *layer.named_buffers())}
     dtype, inputs = next((t.dtype for t in weights.values() if t.is_floating_point()), None), {}

@@ -55,7 +55,7 @@ def merged(
         return x.reshape(*grid, dim), None
     _check_mask(name, mask, x.shape[:-1], order, what)
     mask = mask.expand(x.shape[:-1]).reshape(grid)
-    return x.reshape(*grid, dim).masked_fill(~mask[..., None], 0.0), mask
+    return torch.where(mask[..., None], x.reshape(*grid, dim), mask[..., None]), mask         # False is zero
 
 # %% ../nbs/05a_door.ipynb #d005000a
 def _check_input(name: str, x: Tensor, order: int, dim: int, what: str) -> None:

@@ -53,8 +53,8 @@ def _classes(n: int, by) -> Tensor:
     by = by if isinstance(by, str) else torch.as_tensor(by)
     shape = getattr(by, "shape", by)
     if shape not in ((n,), (n, n)):
-        raise ValueError(f"pattern_share: by must be 'key', 'offset', or group numbers, ({n},) of positions or ({n}, {n}) of entries, "
-                         f"but is {shape!r}")
+        raise ValueError(f"pattern_share: by must be 'key', 'offset', or group numbers, ({n},) of positions or ({n}, "
+                         f"{n}) of entries, but is {shape!r}")
     if by.ndim == 2:
         return by
     group = by.unique(return_inverse=True)[1]
@@ -71,7 +71,8 @@ def pattern_share(
     _, classes, counts = _classes(n, by).flatten().unique(return_inverse=True, return_counts=True)
     sums = rest.new_zeros(*rest.shape[:-1], len(counts)).index_add(-1, classes.to(S.device), rest)
     part, total = (sums.square() / counts.to(rest)).sum(-1), rest.square().sum(-1)
-    return torch.where(total > (8 * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan).to(S.dtype)   # else rounding
+    # a total within rounding is that of the uniform map
+    return torch.where(total > (8 * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan).to(S.dtype)
 
 # %% ../nbs/21_maps.ipynb #4475b5a0
 class Changed(nn.Module):
@@ -118,7 +119,8 @@ def changed(
     "Within a `with`, another map in place of those of the attentions: what does the model answer then?"
     layers = [m for m in model.modules() if isinstance(m, Attention) and hasattr(m, "weigh")]
     if not layers:
-        raise ValueError(f"changed: {type(model).__name__} has no attention with maps; give a layer, or a model with blocks")
+        raise ValueError(f"changed: {type(model).__name__} has no attention with maps; give a layer, or a model with "
+                         "blocks")
     former, new = [layer.weigh for layer in layers], [_changed(layer, change, heads, mode) for layer in layers]
     try:
         _put(layers, new)
@@ -134,8 +136,8 @@ def _changed(layer: Attention, change: Callable, heads: Sequence[int] | None, mo
     groups = range(layer.order) if isinstance(layer, KroneckerAttention) else getattr(layer, "groups", None)
     count = 1 if groups is None else len(groups)
     if mode not in (None, *range(count)) or any(h not in range(layer.heads) for h in heads or ()):
-        raise ValueError(f"changed: mode {mode} or heads {heads} are out of range for {type(layer).__name__} with {count} maps in {layer.heads} "
-                         "heads, both counted from 0")
+        raise ValueError(f"changed: mode {mode} or heads {heads} are out of range for {type(layer).__name__} with "
+                         f"{count} maps in {layer.heads} heads, both counted from 0")
     if groups is None:
         return Changed(layer.weigh, change, heads)
     each = layer.weigh if isinstance(layer.weigh, nn.ModuleList) else [layer.weigh] * count
@@ -166,8 +168,8 @@ def check_blocks(
 ) -> None:
     "Raise unless this is a list of blocks, each a list of maps."
     if isinstance(maps, Tensor) or not maps or any(isinstance(b, Tensor) or not b for b in maps):
-        raise ValueError(f"{name}: maps must be a list of blocks, each a list of maps, as model_maps gives it; wrap the maps "
-                         "of a single layer as [maps]")
+        raise ValueError(f"{name}: maps must be a list of blocks, each a list of maps, as model_maps gives it; wrap "
+                         "the maps of a single layer as [maps]")
 
 # %% ../nbs/21_maps.ipynb #d92b164b
 def map_rows(
@@ -178,8 +180,9 @@ def map_rows(
     "Numbers of all maps, each a mean over heads and samples."
     check_blocks("map_rows", maps)
     if combine not in ("product", "sum") or any(len({S.shape[:-2] for S in block}) > 1 for block in maps):
-        raise ValueError(f"map_rows: combine must be 'product' or 'sum', and the maps of a block differ in the size of the mode alone (choose "
-                         f"one line of the grid first), but got {combine!r} and {[[tuple(S.shape) for S in block] for block in maps]}")
+        shapes = [[tuple(S.shape) for S in block] for block in maps]
+        raise ValueError("map_rows: combine must be 'product' or 'sum', and the maps of a block differ in the size of "
+                         f"the mode alone (choose one line of the grid first), but got {combine!r} and {shapes}")
     rows = []
     for b, block in enumerate(maps):
         block = [check_map("map_rows", S) for S in block]

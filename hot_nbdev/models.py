@@ -15,16 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hot_nbdev.model_config import (
-    ClassifierConfig,
-    ForecasterConfig,
-    HOTConfig,
-    ModelConfig,
-    SegmenterConfig,
-    joint_maps,
-    model_kind,
-    position_modes,
-)
+from .config import read_settings
+from .model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
 from .names import FEED_FORWARDS, found, make_attention, make_kernel
 from .patches import PatchEmbed, check_input, cut_to, patch_mask, unpatchify
 from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
@@ -47,7 +39,7 @@ def _difference(own: dict, found: dict) -> str | None:
 def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
     "The model without memory, or an error in the name of the file of its settings."
     try:
-        return (_class_of(config) if cls is Model else cls)(config, device="meta")
+        return (make_model if cls is Model else cls)(config, device="meta")
     except (ValueError, TypeError, RuntimeError, OverflowError) as e:
         raise ValueError(f"{path}: no model can be made of it: {' '.join(str(e).split())}") from e
 
@@ -64,7 +56,8 @@ def _write(model: nn.Module, folder: Path) -> None:
 # %% ../nbs/11e_models.ipynb #mdlmod2t
 def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
     "A model with these weights; where no dtype is asked for, each has its own."
-    model = cls(config, device=device, dtype=dtype or next((t.dtype for t in weights.values() if t.is_floating_point()), None))
+    first = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
+    model = cls(config, device=device, dtype=dtype or first)
     for name, t in model.state_dict(keep_vars=True).items() if dtype is None else ():
         t.data = t.data.to(weights[name].dtype)
     model.load_state_dict(weights)
@@ -78,8 +71,12 @@ def _read(cls: type, folder: Path) -> tuple:
     settings, path = folder / "config.json", folder / "model.safetensors"
     for file in (settings, path):
         if not file.is_file():
-            raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and model.safetensors")
-    plan = _plan(cls, ModelConfig.load(settings, complete=True), settings)
+            raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and "
+                                    "model.safetensors")
+    config = ModelConfig.load(settings)
+    if missing := config.to_dict().keys() - read_settings(settings):
+        raise ValueError(f"{settings}: {min(missing)!r} is missing; the file of a saved model has all settings")
+    plan = _plan(cls, config, settings)
     try:
         weights = load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError) as e:
@@ -96,19 +93,22 @@ class Model(nn.Module):
     def __init__(self, config: ModelConfig):    # of `config_class`
         super().__init__()
         if not isinstance(config, self.config_class):
-            raise ValueError(f"{type(self).__name__}: config must be a {self.config_class.__name__}, but is a {type(config).__name__}")
+            wanted, came = self.config_class.__name__, type(config).__name__
+            raise ValueError(f"{type(self).__name__}: config must be a {wanted}, but is a {came}")
         self.config = config
 
     def differs(self, tensors: dict | None = None) -> str | None:       # name -> tensor; default: its own
         "Where tensors differ from those of a new model of its class and settings, in words; None if nowhere."
         with suppress(ValueError):      # of a subclass with a constructor of its own: there is nothing to compare with
-            return _difference(_plan(type(self), self.config, Path()).state_dict(), self.state_dict() if tensors is None else tensors)
+            plan = _plan(type(self), self.config, Path())
+            return _difference(plan.state_dict(), self.state_dict() if tensors is None else tensors)
 
     def save(self, folder: str | Path) -> None:
         "Write config.json and model.safetensors; where that fails, a model already there stays as it was."
         if differs := self.differs():
-            raise ValueError(f"{type(self).__name__}.save: {differs} by its settings, so load_model could not read it; if it has adapters, "
-                             "call remove_adapters(merge(model)) first, or save_adapters; else use torch.save(model.state_dict(), path)")
+            raise ValueError(f"{type(self).__name__}.save: {differs} by its settings, so load_model could not read it; "
+                             "with adapters, call remove_adapters(merge(model)) or save_adapters; else "
+                             "torch.save(model.state_dict(), path)")
         _write(self, Path(folder))
 
     @classmethod
@@ -132,7 +132,7 @@ def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
     if kernel := c.kernel or ("prf" if name == "full-linear" else None):
         options["kernel"] = make_kernel(kernel, width, c.kernel_features, seed=seed, **new)
     if c.positions == "rotary":
-        jointly, modes = joint_maps(c, name), position_modes(c)
+        jointly, modes = c.joint(name), c.placed
         options["rotary"] = AxialRotary(width, c.order, modes, **new) if jointly else Rotary(width, modes, **new)
     return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
 
@@ -160,11 +160,8 @@ class HOTEncoder(Model):
         "Which tokens take part."
         return None if mask is None else patch_mask(mask, self.config.patch)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-    ) -> Tensor:                     # tokens (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         x, mask = self.dropout(self.positions(self.embed(x, mask))), self.token_mask(mask)
         for block in self.blocks:
             x = block(x, mask)
@@ -200,13 +197,11 @@ class HOTClassifier(Model):
         tokens = prod(config.grid) if config.readout == "flatten" else 1
         self.head = nn.Linear(tokens * config.dim, config.classes, device=device, dtype=dtype)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-    ) -> Tensor:                     # scores, (*batch, classes)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> scores (*batch, classes)."
         c, tokens = self.config, self.encoder(x, mask)
-        return self.head(read_tokens("HOTClassifier", c, tokens, self.encoder.token_mask(mask), c.grid or [None] * c.order))
+        mask, sizes = self.encoder.token_mask(mask), c.grid or [None] * c.order
+        return self.head(read_tokens("HOTClassifier", c, tokens, mask, sizes))
 
 # %% ../nbs/11e_models.ipynb #mdlfc2
 def pick_horizons(
@@ -216,14 +211,13 @@ def pick_horizons(
     exact: bool = False,         # these only, or also shorter ones?
 ) -> tuple:                      # of whole numbers
     "The horizons that are asked for."
-    if horizon is None:
-        return (max(horizons),)
     if horizon == "all":
         return tuple(horizons)
-    if type(horizon) is not int or not 1 <= horizon <= max(horizons) or (exact and horizon not in horizons):
-        raise ValueError(f"{name}: horizon is {horizon!r}, but the heads are for {tuple(horizons)}; give one of these"
+    asked = max(horizons) if horizon is None else horizon
+    if type(asked) is not int or not 1 <= asked <= max(horizons) or (exact and asked not in horizons):
+        raise ValueError(f"{name}: horizon is {asked!r}, but the heads are for {tuple(horizons)}; give one of these"
                          f"{'' if exact else ', or a shorter one'}, or 'all'")
-    return (horizon,)
+    return (asked,)
 
 # %% ../nbs/11e_models.ipynb #mdlfc5
 def series_input(
@@ -273,14 +267,15 @@ class HOTForecaster(Model):
         self,
         x: Tensor,                          # (*batch, T, n2, …, nk): time, then series
         mask: Tensor | None = None,         # bool, like x: True where there is a number
-        horizon: int | str | None = None,   # steps ahead; default: the longest; "all": every one, which trains all heads
+        horizon: int | str | None = None,   # steps ahead; default: the longest; "all": each one
     ) -> Tensor | dict:                     # (*batch, horizon, n2, …, nk), or {horizon: that}
         "Forecasts; horizon='all' gives {horizon: forecast} from one pass of the encoder, for a loss over all heads."
         c = self.config
         horizons = pick_horizons("HOTForecaster", horizon, c.horizons, c.separate_heads)
         z, known, mean, deviation = series_input("HOTForecaster", x, mask, c.order, c.instance_norm)
         vectors = read_tokens("HOTForecaster", c, self.encoder(z, known), self.encoder.token_mask(known), [self.steps])
-        found = {h: series_head(c, self.heads, vectors, h, x.shape[x.ndim - c.order + 1:]) * deviation + mean for h in horizons}
+        sizes = x.shape[x.ndim - c.order + 1:]
+        found = {h: series_head(c, self.heads, vectors, h, sizes) * deviation + mean for h in horizons}
         return found if horizon == "all" else found[horizons[0]]
 
 # %% ../nbs/11e_models.ipynb #5ad9dc50
@@ -293,40 +288,27 @@ class HOTSegmenter(Model):
         self.encoder = HOTEncoder(config, device, dtype)
         self.head = nn.Linear(config.dim, prod(config.patch) * config.classes, device=device, dtype=dtype)
 
-    def forward(
-        self,
-        x: Tensor,                   # (*batch, n1, …, nk, in_channels)
-        mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): True takes part
-    ) -> Tensor:                     # scores, (*batch, n1, …, nk, classes)
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> scores (*batch, n1, …, nk, classes)."
         c, sizes = self.config, x.shape[x.ndim - 1 - self.config.order:-1]
         y = self.head(self.encoder(x, mask)).unflatten(-1, (prod(c.patch), c.classes))
         return cut_to(unpatchify(y, c.patch), sizes)
 
 # %% ../nbs/11e_models.ipynb #mdlreg1
-MODELS = {      # kind, as in config.json -> class of models; add your own, and its settings to CONFIGS
-    "encoder": HOTEncoder, "classifier": HOTClassifier, "forecaster": HOTForecaster, "segmenter": HOTSegmenter,
-    "linear": "hot_nbdev.rivals.linear:LinearForecaster",
-    "resnet": "hot_nbdev.rivals.convolution:ResNetClassifier",
-    **{kind.lower(): f"hot_nbdev.rivals.fields:{kind}Net" for kind in ("Dilated", "Fourier", "UNet")},
-}
-
-# %% ../nbs/11e_models.ipynb #mdlreg1t
-def _class_of(config: ModelConfig) -> type:
-    "The class of models that has these settings; a subclass that inherits them takes nothing over."
-    kind = model_kind(type(config))
-    made = found(MODELS, kind) if kind in MODELS else None
-    if made is None or made.config_class is not type(config):
-        raise ValueError(f"make_model: no model has settings of the class {type(config).__name__}; give those of one of {sorted(MODELS)}, "
-                         f"or add one: MODELS[{kind!r}] = a class whose config_class it is")
-    return made
+MODELS |= {"encoder": HOTEncoder, "classifier": HOTClassifier, "forecaster": HOTForecaster, "segmenter": HOTSegmenter}
 
 # %% ../nbs/11e_models.ipynb #8d91fe4c
 def make_model(
     config: ModelConfig,
     device=None, dtype=None,
-) -> Model:         # new, of the class that has such settings
+) -> Model:         # new, of the class that has such settings; a subclass that inherits them takes nothing over
     "A model of any kind from its settings."
-    return _class_of(config)(config, device=device, dtype=dtype)
+    kind = config.model_kind() if isinstance(config, ModelConfig) else None
+    made = found(MODELS, kind) if kind in MODELS else None
+    if made is None or made.config_class is not type(config):
+        raise ValueError(f"make_model: no model has settings of the class {type(config).__name__}; give those of one "
+                         f"of {sorted(MODELS)}, or add one: MODELS[{kind!r}] = a class whose config_class it is")
+    return made(config, device=device, dtype=dtype)
 
 # %% ../nbs/11e_models.ipynb #8d91fe4t
 def load_model(

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['KERNELS', 'ATTENTIONS', 'JOINT', 'FEED_FORWARDS', 'found', 'make_kernel', 'OfMode', 'check_by_mode', 'near_map',
-           'weighing', 'composed', 'like', 'kronecker', 'full', 'full_linear', 'multiscale', 'axial', 'divided', 'hot1',
-           'hot2', 'tied', 'spatial', 'none', 'make_attention', 'attends_jointly', 'attention_options']
+           'composed', 'like', 'kronecker', 'full', 'full_linear', 'multiscale', 'axial', 'divided', 'hot1', 'hot2',
+           'tied', 'spatial', 'none', 'make_attention', 'attention_options']
 
 # %% ../nbs/11c_names.ipynb #168ba215
 from collections.abc import Callable, Mapping, Sequence
@@ -34,14 +34,16 @@ def found(
     name: str,
 ) -> Callable:
     "What a name stands for."
-    entry = table[name]
-    if isinstance(entry, str):
-        module, attribute = entry.split(":")
-        entry = getattr(import_module(module), attribute)
-    return entry
+    if not isinstance(entry := table[name], str):
+        return entry
+    module, attribute = entry.split(":")
+    return getattr(import_module(module), attribute)
 
 # %% ../nbs/11c_names.ipynb #b2cdaee9
-KERNELS = ("prf", "smreg", "elu", "relu")      # names of feature functions
+KERNELS = {     # name -> feature function, or what makes one with random directions
+    "prf": PositiveRandomFeatures, "smreg": partial(PositiveRandomFeatures, regularized=True),
+    "elu": elu_features, "relu": relu_features,
+}
 
 
 def make_kernel(
@@ -51,9 +53,8 @@ def make_kernel(
     seed: int = 0, **new,         # of their directions; device, dtype
 ) -> Callable | None:             # a feature function
     "Feature function by name."
-    if choose("make_kernel", "kernel", name, (None, *KERNELS)) in ("prf", "smreg"):
-        return PositiveRandomFeatures(head_dim, features or 2 * head_dim, regularized=name == "smreg", seed=seed, **new)
-    return {None: None, "elu": elu_features, "relu": relu_features}[name]
+    kernel = choose("make_kernel", "kernel", name, {None: None, **KERNELS})
+    return kernel(head_dim, features or 2 * head_dim, seed=seed, **new) if name in ("prf", "smreg") else kernel
 
 # %% ../nbs/11c_names.ipynb #namchk01
 @dataclass(frozen=True)
@@ -67,9 +68,10 @@ class OfMode(Config):
 
     def check(self):
         if self.dilation > 1 and self.window is None:
-            raise ValueError(f"OfMode: dilation is {self.dilation} without a window; say by window how many steps of that length")
+            raise ValueError(f"OfMode: dilation is {self.dilation} without a window; say by window how many such steps")
         if (self.reach is None) is (self.bias == "learned"):
-            raise ValueError(f"OfMode: reach is {self.reach} with bias={self.bias!r}; give it with bias='learned' alone")
+            raise ValueError(f"OfMode: reach is {self.reach} with bias={self.bias!r}; give it with bias='learned' "
+                             "alone")
 
 # %% ../nbs/11c_names.ipynb #namchk04
 def check_by_mode(
@@ -81,12 +83,14 @@ def check_by_mode(
     "What single modes have of their own, or an error that says what does not fit."
     by_mode, own, alone = by_mode or {}, {}, tuple(g[0] for g in groups if len(g) == 1)
     if not isinstance(by_mode, Mapping) or not all(isinstance(options, Mapping) for options in by_mode.values()):
-        raise ValueError(f"{name}: by_mode is {by_mode!r}, but must give each mode its options; write by_mode={{0: dict(window=4)}}")
+        raise ValueError(f"{name}: by_mode is {by_mode!r}, but must give each mode its options, as "
+                         f"{{0: dict(window=4)}}")
     for key, options in by_mode.items():
         m = int(key) if str(key).lstrip("-").isdecimal() else order
         if not -order <= m < order or m % order not in alone or m % order in own:
-            raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {alone} have a map of their own; a mode is "
-                             f"named once, and has a map if it is alone in a group; modes count from 0 to {order - 1}, or from -{order} to -1")
+            raise ValueError(f"{name}: by_mode has mode {key}, but of the {order} modes only {alone} have a map of "
+                             f"their own, and each is named once; they are counted from 0 to {order - 1}, or from "
+                             f"-{order} to -1")
         try:
             own[m % order] = OfMode.from_dict(options)
         except ValueError as e:
@@ -95,8 +99,7 @@ def check_by_mode(
 
 # %% ../nbs/11c_names.ipynb #0fd65ace
 def near_map(
-    weigh: Callable,                # the map to change
-    own: OfMode,                    # what the mode has of its own
+    weigh: Callable, own: OfMode,       # the map to change; what the mode has of its own
     heads: int, causal: bool, **new,    # of the layer, of the mode; device, dtype
 ) -> Callable:
     "A map with the window, the bias and the dropout of a mode."
@@ -106,37 +109,25 @@ def near_map(
         weigh = Near(near, score, weigh, span=None if near is None else own.window * own.dilation)
     return ModeDropout(own.dropout, weigh) if own.dropout else weigh
 
-# %% ../nbs/11c_names.ipynb #e30e6f43
-def weighing(
-    name: str,                  # of the layer, for messages
-    groups: Sequence,           # tuples of modes, a map for each
-    kernel: Callable | None,    # feature function; None: softmax
-    by_mode: Mapping | None,    # {mode: dict(window, dilation, bias, reach, dropout)}
-    order: int, heads: int, causal: Sequence[int], **new,
-) -> Callable | list:
-    "The `weigh` of a layer: one for all maps, or one for each."
-    weigh = softmax_map if kernel is None else KernelMap(kernel)
-    if not by_mode:
-        return weigh
-    own, past = check_by_mode(name, by_mode, groups, order), {c % order for c in causal}
-    return [near_map(weigh, own[g[0]], heads, g[0] in past, **new) if len(g) == 1 and g[0] in own else weigh for g in groups]
-
 # %% ../nbs/11c_names.ipynb #d0007b3a
 def composed(
     parts: Sequence[type],      # classes, the last of them a layer
     dim: int, heads: int, order: int,
     alone: Sequence = (), *,    # tuples of modes, a map for each; (): one map of all modes
     qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
-    kernel: Callable | None = None, rotary: Callable | None = None, by_mode: Mapping | None = None, causal: Sequence[int] = (),
-    dropout: float = 0.0, bias: bool = True, device=None, dtype=None, **more,       # of a part
+    kernel: Callable | None = None, rotary: Callable | None = None, by_mode: Mapping | None = None,
+    causal: Sequence[int] = (), dropout: float = 0.0, bias: bool = True, device=None, dtype=None, **more,   # of a part
 ) -> nn.Module:
     "A layer from the settings that all have."
     if rotary is not None:
         parts, more = (Turned, *parts), {"rotary": rotary, **more}
     layer, new = combined(*parts) if len(parts) > 1 else parts[0], dict(device=device, dtype=dtype)
-    weigh = weighing(parts[-1].__name__, alone, kernel, by_mode, order, heads, causal, **new)
-    return layer(dim, heads, order, causal=causal, weigh=weigh, norm=nn.LayerNorm if qk_norm else nn.Identity, dropout=dropout, bias=bias,
-                 **more, **new)
+    weigh, norm = softmax_map if kernel is None else KernelMap(kernel), nn.LayerNorm if qk_norm else nn.Identity
+    if by_mode:
+        own, past = check_by_mode(parts[-1].__name__, by_mode, alone, order), {c % order for c in causal}
+        near = {(m,): near_map(weigh, own[m], heads, m in past, **new) for m in own}
+        weigh = [near.get(tuple(g), weigh) for g in alone]
+    return layer(dim, heads, order, causal=causal, weigh=weigh, norm=norm, dropout=dropout, bias=bias, **more, **new)
 
 # %% ../nbs/11c_names.ipynb #namlike1
 def like(
@@ -144,21 +135,21 @@ def like(
 ) -> Callable:          # a decorator
     "The signature of a function names what it passes on."
     def named(f):
-        own = [p for p in signature(f).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        more = [p for p in signature(other).parameters.values() if p.kind is Parameter.KEYWORD_ONLY and p.name not in {o.name for o in own}]
-        f.__signature__ = signature(f).replace(parameters=[*own, *more])
+        own = {name: p for name, p in signature(f).parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
+        passed = {name: p for name, p in signature(other).parameters.items() if p.kind is Parameter.KEYWORD_ONLY}
+        f.__signature__ = signature(f).replace(parameters=list({**own, **passed, **own}.values()))
         return f
     return named
 
 # %% ../nbs/11c_names.ipynb #0911238f
-_COMBINE, _POWER = {"product": product, "sum": mean}, {"mean": 0.0, "rsqrt": 0.5, "sum": 1.0}     # of the number of tokens
+_COMBINE, _POWER = {"product": product, "sum": mean}, {"mean": 0.0, "rsqrt": 0.5, "sum": 1.0}   # of the token count
 
 
 @like(composed)
 def kronecker(
-    dim: int, heads: int = 8, order: int | None = None, *,
+    dim: int, heads: int, order: int, *,
     combine: str = "product",        # 'product' or 'sum' of the maps of the modes
-    pool: str = "mean",              # 'mean', 'sum', or 'rsqrt' (the sum over √count); a norm takes the place of the factor
+    pool: str = "mean",              # 'mean', 'sum', or 'rsqrt' (the sum over √count), without a norm
     project: str = "before",         # is the bias of queries and keys added 'before' or 'after' pooling?
     shared: bool = True,             # the same W_Q, W_K for all modes, or its own for each?
     qk_norm: bool = True,            # LayerNorm on pooled queries and keys, per head?
@@ -169,97 +160,90 @@ def kronecker(
     **options,                       # of all attentions
 ) -> KroneckerAttention:
     "Kronecker attention from settings."
-    power, act = _factor(pool, project, qk_norm, options.get("bias", True)), _named("qk_act", qk_act, {None: None, **ACTIVATIONS})
-    power = power if act or not qk_norm else 0.0        # a norm takes the place of the factor
-    wanted = {Tempered: temperature, Activated: act, Pooled: power, Centred: qk_center, LateBias: project == "after",
+    named = partial(choose, "KroneckerAttention")
+    power, late = named("pool", pool, _POWER), named("project", project, {"before": False, "after": True})
+    if late and (qk_norm or not power or not options.get("bias", True)):
+        raise ValueError("KroneckerAttention: project='after' differs from 'before' by what is left of a bias, with "
+                         "pool='sum' or 'rsqrt', qk_norm=False and bias=True; leave project out")
+    act = named("qk_act", qk_act, {None: None, **ACTIVATIONS})
+    more = {key: value for key, value in dict(act=act, power=power if act or not qk_norm else 0.0).items() if value}
+    wanted = {Tempered: temperature, Activated: act, Pooled: "power" in more, Centred: qk_center, LateBias: late,
               OwnMatrices: not shared, KroneckerAttention: True}
-    more = {name: value for name, value in dict(power=power, act=act).items() if value}
-    return composed([part for part, is_wanted in wanted.items() if is_wanted], dim, heads, order, [(m,) for m in range(order)],
-                    combine=_named("combine", combine, _COMBINE), gain=qk_gain or (4.0 if qk_norm else 1.0), qk_norm=qk_norm,
-                    **more, **options)
-
-# %% ../nbs/11c_names.ipynb #nampower
-def _named(option: str, name, table: Mapping):
-    "What a setting of Kronecker attention stands for."
-    return table[choose("KroneckerAttention", option, name, table)]
-
-# %% ../nbs/11c_names.ipynb #nampowet
-def _factor(pool: str, project: str, qk_norm: bool, bias: bool) -> float:
-    "The power of the number of tokens that pooled means are multiplied by, if these settings fit together."
-    power, after = _named("pool", pool, _POWER), _named("project", project, {"before": False, "after": True})
-    if after and (qk_norm or not power or not bias):
-        raise ValueError("KroneckerAttention: project='after' differs from 'before' by what is left of a bias, with pool='sum' or 'rsqrt', "
-                         "qk_norm=False and bias=True; leave project out")
-    return power
+    gain, combine = qk_gain or (4.0 if qk_norm else 1.0), named("combine", combine, _COMBINE)
+    parts = [part for part, is_wanted in wanted.items() if is_wanted]
+    return composed(parts, dim, heads, order, [(m,) for m in range(order)], combine=combine, gain=gain,
+                    qk_norm=qk_norm, **more, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ff
 @like(composed)
-def full(dim: int, heads: int = 8, order: int | None = None, **options) -> FullAttention:
+def full(dim: int, heads: int, order: int, **options) -> FullAttention:
     "Full attention from settings."
     return composed([FullAttention], dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ft
 @like(full)
-def full_linear(dim, heads=8, order=None, *, kernel=None, **options) -> FullAttention:
+def full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:
     "Full attention with a kernel, by default positive random features."
-    kernel = kernel or make_kernel("prf", dim // heads, device=options.get("device"), dtype=options.get("dtype"))
-    return full(dim, heads, order, kernel=kernel, **options)
+    new = {key: options.get(key) for key in ("device", "dtype")}
+    return full(dim, heads, order, kernel=kernel or make_kernel("prf", dim // heads, **new), **options)
 
 # %% ../nbs/11c_names.ipynb #e47837fu
 @like(composed)
-def multiscale(dim: int, heads: int = 8, order: int | None = None, *, stride=2, query_stride=1, **options) -> MultiscaleAttention:
+def multiscale(dim: int, heads: int, order: int, *, stride=2, query_stride=1, **options) -> MultiscaleAttention:
     "Multiscale attention from settings."
     return composed([MultiscaleAttention], dim, heads, order, stride=stride, query_stride=query_stride, **options)
 
 # %% ../nbs/11c_names.ipynb #ce6f8d93
 @like(composed)
-def axial(dim: int, heads: int = 8, order: int | None = None, groups: Sequence | None = None, **options) -> AxialAttention:
+def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **options) -> AxialAttention:
     "Axial attention from settings."
     groups = check_groups("AxialAttention", groups, order)
     return composed([AxialAttention], dim, heads, order, groups, groups=groups, **options)
 
 # %% ../nbs/11c_names.ipynb #99ec20e6
 @like(axial)
-def divided(dim: int, heads: int = 8, order: int | None = None, groups: Sequence | None = None, *, by_mode=None, **options):
+def divided(dim, heads, order, groups: Sequence | None = None, *, by_mode=None, **options) -> DividedAttention:
     "Divided attention, each of whose stages is axial attention from settings."
     groups = check_groups("DividedAttention", (0, tuple(range(1, order)))[:order] if groups is None else groups, order)
     own = check_by_mode("DividedAttention", by_mode, groups, order)
 
     def stage(dim, heads, order, groups, **more):
-        m, *others = groups[0]
-        return axial(dim, heads, order, groups, by_mode={m: own[m].to_dict()} if m in own and not others else None, **more)
+        return axial(dim, heads, order, groups, by_mode={m: own[m].to_dict() for m in own if groups[0] == (m,)}, **more)
     return DividedAttention(dim, heads, order, groups, stage, **options)
 
 # %% ../nbs/11c_names.ipynb #68bb5c94
 @like(kronecker)
-def hot1(dim, heads=8, order=None, *, pool="sum", qk_norm=False, **options) -> KroneckerAttention:
+def hot1(dim, heads, order, *, pool="sum", qk_norm=False, **options) -> KroneckerAttention:
     "The first paper's attention from settings."
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, **options)
 
 # %% ../nbs/11c_names.ipynb #68bb5c9t
 @like(kronecker)
-def hot2(dim, heads=8, order=None, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, bias=True, shared=False, **options):
+def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, shared=False, **options):
     "The second paper's attention from settings: as in its code, or with qk_norm=False as in its text."
-    project = project or ("after" if not qk_norm and pool != "mean" and bias else "before")
-    return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, bias=bias, shared=shared, **options)
+    project = project or ("after" if not qk_norm and pool != "mean" and options.get("bias", True) else "before")
+    options |= dict(pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, shared=shared)
+    return kronecker(dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #namtied1
 @like(composed)
-def tied(dim: int, heads: int = 8, order: int | None = None, *, kind=TiedAttention, combine="product", power=0.5, **options):
+def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
     "Kronecker attention that compares before it pools, from settings."
-    return composed([kind], dim, heads, order, [(m,) for m in range(order)], combine=_named("combine", combine, _COMBINE),
-                    power=power, **{"qk_norm": True, **options})
+    combine = choose("TiedAttention", "combine", combine, _COMBINE)
+    options |= dict(combine=combine, power=power, qk_norm=qk_norm)
+    return composed([kind], dim, heads, order, [(m,) for m in range(order)], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148b
 @like(axial)
-def spatial(dim, heads=8, order=None, **options) -> AxialAttention:
+def spatial(dim, heads, order, **options) -> AxialAttention:
     "Axial attention along all modes but the first, together."
     if order < 2:
-        raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; choose 'temporal' or 'full'")
+        raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; choose "
+                         "'full'")
     return axial(dim, heads, order, [tuple(range(1, order))], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148t
-def none(dim, heads=8, order=None, *, rotary=None, dropout=0.0, causal=(), bias=True, device=None, dtype=None) -> NoAttention:
+def none(dim, heads, order, *, rotary=None, dropout=0.0, causal=(), bias=True, device=None, dtype=None) -> NoAttention:
     "No attention from settings; of positions and dropout it has no use."
     return NoAttention(dim, heads, order, causal=causal, bias=bias, device=device, dtype=dtype)
 
@@ -281,7 +265,7 @@ ATTENTIONS = {      # name -> maker(dim, heads, order, **settings); add your own
     "spatial": spatial,
     "none": none,
 }
-JOINT = {"full": 1, "full-linear": 1, "multiscale": 1, "divided": 3, "spatial": 3}     # from how many modes on one map holds several
+JOINT = {"full": 1, "full-linear": 1, "multiscale": 1, "divided": 3, "spatial": 3}   # from how many modes on
 
 # %% ../nbs/11c_names.ipynb #3633dcd4
 FEED_FORWARDS = {   # name -> maker(dim, hidden, dropout=…, bias=…, device=…, dtype=…) of a module or None; add your own
@@ -298,21 +282,11 @@ def make_attention(
     **options,       # settings of the layer
 ) -> nn.Module:      # layer(x, mask=None)
     "Attention by name."
+    choose("make_attention", "name", name, ATTENTIONS)
     for switch in {"shared", "qk_norm", "qk_center", "temperature", "bias"} & options.keys():
         if not isinstance(options[switch], bool):
             raise ValueError(f"make_attention: {switch} is {options[switch]!r}, but must be True or False")
-    return found(ATTENTIONS, choose("make_attention", "name", name, ATTENTIONS))(dim, heads, order, **options)
-
-# %% ../nbs/11c_names.ipynb #8983f3c1
-def attends_jointly(
-    name: str,              # one of ATTENTIONS
-    order: int,             # number k of modes
-    groups=None,            # groups of modes, of attentions that take them
-) -> bool:                  # then rotary positions of several modes share the features
-    "Does one map of this attention hold several modes?"
-    if isinstance(groups, list | tuple):
-        return any(isinstance(group, list | tuple) and len(group) > 1 for group in groups)
-    return order >= JOINT.get(name, order + 1)
+    return found(ATTENTIONS, name)(dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #8983f3ct
 def attention_options(
@@ -321,4 +295,5 @@ def attention_options(
     "Settings that an attention takes besides dim, heads and order."
     make = found(ATTENTIONS, name)
     known, fixed = signature(make).parameters, ("dim", "heads", "order", *getattr(make, "keywords", {}))
-    return None if any(p.kind is Parameter.VAR_KEYWORD for p in known.values()) else tuple(name for name in known if name not in fixed)
+    if not any(p.kind is Parameter.VAR_KEYWORD for p in known.values()):
+        return tuple(name for name in known if name not in fixed)

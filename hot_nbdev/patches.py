@@ -7,7 +7,7 @@ __all__ = ['ACTIVATIONS', 'PADDINGS', 'STEMS', 'patchify', 'unpatchify', 'pad_to
            'stem_padding', 'strides', 'choose', 'ConvStem', 'LocalStem', 'check_input', 'PatchEmbed']
 
 # %% ../nbs/11a_patches.ipynb #ptcimp
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from math import prod
 
@@ -25,8 +25,8 @@ def patchify(
     "Cut the k modes before the last axis into blocks that do not overlap."
     k, first = len(patch), x.ndim - len(patch) - 1
     if first < 0 or any(p < 1 or n % p for n, p in zip(x.shape[first:], patch)):
-        raise ValueError(f"patchify: x is {tuple(x.shape)}, but must be (*batch, {k} modes, c) with multiples of {tuple(patch)}; pad it, "
-                         "or choose a patch that divides it")
+        raise ValueError(f"patchify: x is {tuple(x.shape)}, but must be (*batch, {k} modes, c) with multiples of "
+                         f"{tuple(patch)}; pad it, or choose a patch that divides it")
     for m in reversed(range(k)):
         x = x.unflatten(first + m, (x.shape[first + m] // patch[m], patch[m]))
     grid, inside = range(first, first + 2 * k, 2), range(first + 1, first + 2 * k, 2)
@@ -40,7 +40,8 @@ def unpatchify(
     "Put the blocks back: the inverse of `patchify`."
     k, first = len(patch), y.ndim - len(patch) - 2
     if first < 0 or y.shape[-2] != prod(patch):
-        raise ValueError(f"unpatchify: y must be (*batch, {k} modes, {prod(patch)}, c) for patch {tuple(patch)}, but is {tuple(y.shape)}")
+        raise ValueError(f"unpatchify: y must be (*batch, {k} modes, {prod(patch)}, c) for patch {tuple(patch)}, but "
+                         f"is {tuple(y.shape)}")
     y = y.unflatten(first + k, tuple(patch))
     y = y.permute(*range(first), *(first + m + k * half for m in range(k) for half in (0, 1)), -1)
     for m in range(k):
@@ -65,9 +66,7 @@ def cut_to(
     sizes: Sequence[int],   # (n1, …, nk)
 ) -> Tensor:                # (…, n1, …, nk, f)
     "What filled up the modes before the last axis, cut off again."
-    for m, n in enumerate(sizes):
-        y = y.narrow(m - len(sizes) - 1, 0, n)
-    return y
+    return y[(..., *map(slice, sizes), slice(None))]
 
 # %% ../nbs/11a_patches.ipynb #8240206e
 def patch_mask(
@@ -117,11 +116,11 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlineari
 PADDINGS = {"zeros": "constant", "circular": "circular"}    # name -> what torch calls it
 
 
-def choose(owner: str, name: str, value, values):
-    "`value`, if it is one of `values`; else an error of `owner` that lists what its argument may be."
-    if value not in values:
-        raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(values)}")
-    return value
+def choose(owner: str, name: str, value, table: Mapping):
+    "What a value stands for in a table; else an error of `owner` that lists what its argument may be."
+    if value not in table:
+        raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(table)}")
+    return table[value]
 
 
 def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
@@ -134,13 +133,13 @@ def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
 #| code-fold: true
 #| code-summary: "Source of the check of a stem of convolutions"
 def _check_stem(stem: nn.Module, causal: Sequence[int]) -> None:
-    "Raise unless PyTorch has a convolution along these modes, with a known padding that shows no causal mode its end."
-    name = type(stem).__name__
+    "Raise unless PyTorch has a convolution along these modes, and no padding shows a causal mode its end."
     if not 1 <= len(stem.modes) <= 3:
-        raise ValueError(f"{name}: it needs between one and three modes along which it cuts, but patch is {stem.patch}; choose stem='linear'")
-    if choose(name, "padding", stem.padding, PADDINGS) == "circular" and len(causal):
-        raise ValueError(f"{name}: padding is 'circular', which lets the first steps see the last ones, but causal is "
-                         f"{tuple(causal)}; choose 'zeros', or leave causal out")
+        raise ValueError(f"{type(stem).__name__}: it needs between one and three modes along which it cuts, but patch "
+                         f"is {stem.patch}; choose stem='linear'")
+    if stem.padding == "circular" and len(causal):
+        raise ValueError(f"{type(stem).__name__}: padding is 'circular', which lets the first steps see the last ones, "
+                         f"but causal is {tuple(causal)}; choose 'zeros', or leave causal out")
 
 # %% ../nbs/11a_patches.ipynb #ptcconv3
 class _Convolutions(nn.Module):
@@ -155,14 +154,14 @@ class _Convolutions(nn.Module):
                 x = x.masked_fill(~mask.unsqueeze(1), 0.0)
                 mask = patch_mask(mask, stride)
             ends = [n for both in reversed(pads) for n in both]     # F.pad begins with the last mode
-            x = layer(F.pad(x, ends, mode=PADDINGS[self.padding]))
+            x = layer(F.pad(x, ends, mode=self.padding))
         return x
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         (x, mask), k, n = _whole(x, mask, self.patch), len(self.patch), len(self.modes)
         batch, cut, last = x.shape[:-k - 1], [1 + m for m in self.modes], list(range(-n - 1, -1))
-        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)       # cut modes stand before the channels
+        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)   # cut modes before the channels
         x, mask = apart(x), None if mask is None else apart(mask[..., None]).flatten(0, -n - 2)[..., 0]
         y = self.convolve(x.flatten(0, -n - 2).movedim(-1, 1), mask).movedim(1, -1)
         y = y.reshape(*x.shape[:-n - 1], *y.shape[1:]).movedim(last, cut)
@@ -182,12 +181,13 @@ class ConvStem(_Convolutions):
         **new,                        # device, dtype
     ):
         super().__init__()
-        self.patch, self.act, self.padding, past = tuple(patch), act or F.gelu, padding, {c % len(patch) for c in causal}
+        self.patch, self.act, past = tuple(patch), act or F.gelu, {c % len(patch) for c in causal}
+        self.padding = choose(type(self).__name__, "padding", padding, PADDINGS)
         self.modes, self.strides, widths = self.plan(width)
         _check_stem(self, causal)
         self.pads = [stem_padding(w, s, [m in past for m in self.modes]) for w, s in zip(widths, self.strides)]
         make, count = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[len(self.modes) - 1], len(widths)
-        size = [in_channels, *(max(dim >> i, 1) for i in reversed(range(count)))]      # doubled from layer to layer, up to dim
+        size = [in_channels, *(max(dim >> i, 1) for i in reversed(range(count)))]      # doubled, up to dim
         self.layers = nn.ModuleList(make(size[i], size[i + 1], widths[i], self.strides[i], **new) for i in range(count))
 
     def plan(self, width: int) -> tuple:
@@ -204,7 +204,7 @@ class LocalStem(ConvStem):
 
 # %% ../nbs/11a_patches.ipynb #ptcchk1
 #| code-fold: true
-#| code-summary: "Source of the check of a model's input: what a mask leaves out is set to zero here, once, so that not even nan can pass"
+#| code-summary: "Source of the check of a model's input: what a mask leaves out is zero from here on, even nan"
 def check_input(
     name: str,            # of the layer, for messages
     x: Tensor,            # (*batch, n1, …, nk, channels)
@@ -215,9 +215,9 @@ def check_input(
     "Check input and mask of a model."
     sizes = x.shape[-order - 1:-1]
     if x.ndim < order + 1 or x.shape[-1] != channels or 0 in sizes:
-        raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but is {tuple(x.shape)}; "
-                         "no mode may be empty, and channels are the last axis: x.movedim moves them there, x[..., None] adds one where "
-                         "there are none, and in_channels says how many")
+        raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but "
+                         f"is {tuple(x.shape)}; no mode may be empty, and channels are the last axis: x.movedim moves "
+                         "them there, x[..., None] adds one where there are none, and in_channels says how many")
     if mask is None:
         return x, None
     batch = x.shape[:-order - 1]
@@ -233,7 +233,7 @@ class PatchEmbed(nn.Module):
         self,
         in_channels: int, dim: int,  # numbers at each position, features of a token
         patch: Sequence[int],        # (p1, …, pk)
-        stem: str = "linear",        # a name in STEMS: 'linear', 'conv' (strided convolutions), or 'local' (one that reaches beyond the patch)
+        stem: str = "linear",        # a name in STEMS: 'linear', 'conv' (strided convolutions) or 'local' (one, wider)
         *,
         width: int = 3,              # least width of the kernels of 'conv' and 'local'
         act: str | None = None,      # 'relu', 'gelu' or 'silu' behind the stem; within 'conv' GELU if None
@@ -246,8 +246,8 @@ class PatchEmbed(nn.Module):
         self.in_channels, self.dim, self.patch, self.stem = in_channels, dim, tuple(patch), stem
         if not patch or min(patch) < 1:
             raise ValueError(f"PatchEmbed: patch is {self.patch}; give one positive size for each mode")
-        self.act = None if act is None else ACTIVATIONS[choose("PatchEmbed", "act", act, ACTIVATIONS)]
-        make, new = STEMS[choose("PatchEmbed", "stem", stem, STEMS)], dict(device=device, dtype=dtype)
+        self.act = choose("PatchEmbed", "act", act, {None: None, **ACTIVATIONS})
+        make, new = choose("PatchEmbed", "stem", stem, STEMS), dict(device=device, dtype=dtype)
         self.proj = make(in_channels, dim, self.patch, width=width, act=self.act, causal=causal, padding=padding, **new)
         self.norm = nn.LayerNorm(dim, **new) if norm else nn.Identity()
 

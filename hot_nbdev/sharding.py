@@ -193,11 +193,11 @@ class Sharded:
         cut = next((cut for cut in self.cuts if cut.mode == mode), None)
         return along(A, v, mode, causal) if cut is None else multiply_part(A, v, cut, causal)
 
-    def mode_maps(self, x: Tensor, mask: Tensor | None, *_) -> list:
-        means, counts = part_means(x, mask, self.causal, self.cuts)
-        q, k = (self.vectors(*f, means, counts) for f in ((self.to_q, self.norm_q), (self.to_k, self.norm_k)))
-        some = [None if mask is None else n.unsqueeze(1) > 0 for n in counts]
-        maps = [self.compare(m, *each) for m, each in enumerate(zip(q, k, some, some))]
+    def pool(self, x: Tensor, mask: Tensor | None) -> tuple:
+        return part_means(x, mask, self.causal, self.cuts)
+
+    def mode_maps(self, *given) -> list:
+        maps = list(super().mode_maps(*given))
         for S, cut in ((maps[cut.mode], cut) for cut in self.cuts):
             if isinstance(S, tuple) and S[0].shape[-1] * len(cut.sizes) > cut.whole:
                 maps[cut.mode] = formed(S)          # sums of a pair would be more than an exchange

@@ -85,8 +85,7 @@ def _(layer: TiedAttention, x, mask, state, start):
         sums = [t + past[f"{n}{m}"].unsqueeze(2) if past else t for n, t in zip(("sum", "count"), sums)]
         kept.update({f"{n}{m}": t[:, :, -1] for n, t in zip(("sum", "count"), sums)})
         s, n = (t.to(wide(x).dtype) for t in sums)
-        asks = None if mask is None else n.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) > 0
-        maps[m] = layer.weighed(m, s, n, asks, asks)
+        maps[m] = layer.weighed(m, s, n, None if mask is None else n.diagonal(dim1=-2, dim2=-1).unsqueeze(-1) == 0)
     frames, valid = lambda t: t.movedim(2 + c, 2).flatten(3), (torch.ones_like(x[..., 0]) if mask is None else mask)[:, None, ..., None]
     q, k, valid = frames(turned(layer, q, c, start)), frames(turned(layer, k, c, start)), frames(valid).to(q.dtype)
     keys = torch.cat([k, valid.expand(*k.shape[:3], -1)], -1).unsqueeze(3)
@@ -108,10 +107,9 @@ def _(layer: TiedAttention, x, mask, state, start):
 def _tied_next(layer: TiedAttention, q: Tensor, valid: Tensor, keys: Tensor, values: Tensor, some: bool) -> Tensor:
     "New frames (B, heads, C, …) attend to all frames, whose keys end with which places took part."
     keys, places = keys.tensor_split([q.shape[-1]], -1)
-    held = places[:, :1].any(-1, keepdim=True)
-    asks = (held[:, :, -q.shape[2]:], held) if some else (None, None)
+    empty = ~places[:, :1].any(-1, keepdim=True) if some else None
     with full_precision(q):
-        S = layer.weighed(layer.causal[0], q @ keys.mT, valid @ places[:, :1].mT, *asks)
+        S = layer.weighed(layer.causal[0], q @ keys.mT, valid @ places[:, :1].mT, empty)
         return S @ values.to(S.dtype)
 
 

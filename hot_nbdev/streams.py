@@ -134,14 +134,14 @@ def _(layer: KroneckerAttention, x, mask, state, start):
     c, v = layer.causal[0], split(layer.to_v(x), layer.heads)
     means, counts, kept = prefix_means(x, mask, c, state.tensors)
     q, k = (layer.vectors(*f, means, counts, start) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
-    some = [None if mask is None else n.unsqueeze(1) > 0 for n in counts]
+    empty = [None if mask is None else n.unsqueeze(1) == 0 for n in counts]
     time = v.new_ones(1, 1)                         # stands for the map of time, which nobody forms
-    maps = [time if m == c else layer.compare(m, q[m], k[m], some[m], some[m]) for m in range(layer.order)]
+    maps = [time if m == c else layer.compare(m, q[m], k[m], empty[m]) for m in range(layer.order)]
 
     def multiply(A, v, m, causal):
         if m != c:
             return along(A, v, m, causal)
-        frames, given = v.movedim(2 + c, 2), () if mask is None else (some[c].unsqueeze(-1), floor_share(k[c].dtype, layer.order))
+        frames, given = v.movedim(2 + c, 2), () if mask is None else (~empty[c].unsqueeze(-1), floor_share(k[c].dtype, layer.order))
         q1, k1, v1 = (t.unsqueeze(3) for t in (q[c], k[c], frames.flatten(3)))          # a frame is one token
         y, own = attend_next(map_of(layer.weigh, c), q1, k1, v1, state.tensors, *given)
         kept.update(own)

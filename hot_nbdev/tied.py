@@ -88,17 +88,16 @@ class TiedAttention(KroneckerAttention):
         t = wide(norm(project(x).unflatten(-1, (self.heads, -1)))).movedim(-2, 1)
         return t if mask is None else t.masked_fill(~mask[:, None, ..., None], 0.0)
 
-    def weighed(self, m: int, sums: Tensor, places, *some) -> Tensor:
+    def weighed(self, m: int, sums: Tensor, places, empty: Tensor | None) -> Tensor:
         "The map of mode m from sums over places and their number."
         n, at_least = sums.shape[-1], places.clamp(min=1) if isinstance(places, Tensor) else max(places, 1)
         s = sums * (n / (self.dim // self.heads)) ** 0.5 / at_least ** self.power      # softmax_map divides by the root of n
-        return self.compare(m, s, torch.eye(n, dtype=s.dtype, device=s.device).expand(*s.shape[:-2], n, n), *some)
+        return self.compare(m, s, torch.eye(n, dtype=s.dtype, device=s.device).expand(*s.shape[:-2], n, n), empty)
 
     def mode_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
         q, k = self.tokens(self.to_q, self.norm_q, x, mask), self.tokens(self.to_k, self.norm_k, c, taking)
-        some = [[None] * self.order if t is None else [n.unsqueeze(1) > 0 for n in prefix_sums(wide(t[..., None].to(x.dtype)), self.causal)]
-                for t in (mask, taking)]
-        return [self.weighed(m, *self.scores(m, q, k, mask, taking), *both) for m, *both in zip(range(self.order), *some)]
+        empty = [None] * self.order if taking is None else [n.unsqueeze(1) == 0 for n in prefix_sums(taking[..., None].to(q.dtype), self.causal)]
+        return [self.weighed(m, *self.scores(m, q, k, mask, taking), t) for m, t in enumerate(empty)]
 
     scores, check_grids = tied_scores, _same_grid
 

@@ -52,12 +52,14 @@ class Block(nn.Module):
         self.norm1 = nn.Identity() if getattr(attention, "own_norm", False) else norm()
         self.norm2, self.norm_context = None if ff is None else norm(), norm() if context else None
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, context: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
+    def forward(self, x, mask=None, context: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
         if (context is None) != (self.norm_context is None):
-            raise ValueError(f"Block: the context is {'missing' if context is None else 'one too many'}, since it was made with "
-                             f"context={context is None}; give one with context=True, and none with context=False")
-        more = {"context": None if context is None else self.norm_context(context), "context_mask": context_mask}
-        return self.rest(x, self.attention(self.norm1(x), mask, **{name: t for name, t in more.items() if t is not None}))
+            raise ValueError(f"Block: the context is {'missing' if context is None else 'one too many'}, since it was "
+                             f"made with context={context is None}; give one with context=True, and none with "
+                             "context=False")
+        more = {} if context is None else {"context": self.norm_context(context)}
+        more |= {} if context_mask is None else {"context_mask": context_mask}
+        return self.rest(x, self.attention(self.norm1(x), mask, **more))
 
     def rest(self, x: Tensor, y: Tensor) -> Tensor:
         "Add what the attention found, then the feed-forward network."
@@ -90,5 +92,5 @@ def normalize_series(
     away = x - mean
     if mask is not None:
         away = away.masked_fill(~mask[..., None], 0.0)
-    deviation = (masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + 1e-5).sqrt()     # a constant series has variance 0
+    deviation = (masked_mean(away.square(), mask, [axis]).unsqueeze(axis) + 1e-5).sqrt()     # of a constant 0
     return tuple(t.to(kind) for t in (away / deviation, mean, deviation))

@@ -9,23 +9,21 @@ __all__ = ['Part', 'combined', 'Pooled', 'LateBias', 'OwnMatrices', 'Centred', '
 # %% ../nbs/08a_variants.ipynb #8a77381c
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from .attention import scaled_linear, wide
-from .kronecker_attention import KroneckerAttention, product
+from .kronecker_attention import KroneckerAttention, apart, joined, product
 
 # %% ../nbs/08a_variants.ipynb #79d3193f
 class Part:
     "A part that changes the projected rows of each mode for itself."
     def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
-        "The rows of the next part, (B, N_1 + … + N_k, dim), changed mode by mode."
+        "The rows of the next part, changed mode by mode."
         layers = project if isinstance(project, nn.ModuleList) else [project] * len(means)
-        rows = super().rows(project, means, counts).split([prod(s.shape[1:-1]) for s in means], 1)
-        each = zip(rows, means, counts, range(len(means)), layers)
-        return torch.cat([self.change(t.unflatten(1, s.shape[1:-1]), *about).flatten(1, -2) for t, s, *about in each], 1)
+        rows = apart(super().rows(project, means, counts), [s.shape[1:-1] for s in means], self.causal)
+        return joined([self.change(t, n, m, f) for m, (t, n, f) in enumerate(zip(rows, counts, layers))], self.causal)
 
     def change(self, t: Tensor, n, m: int, project: nn.Module) -> Tensor:
         "Rows (B, *n_c of the other causal modes, n_m, dim) of mode m, means of n tokens each, as the next part changes them."
@@ -86,7 +84,7 @@ class OwnMatrices:
 
     def rows(self, project: nn.Module, means: Sequence[Tensor], counts: Sequence) -> Tensor:
         "Each mode through its own matrix."
-        return torch.cat([f(t).flatten(1, -2) for f, t in zip(project, means)], 1)
+        return joined([f(t) for f, t in zip(project, means)], self.causal)
 
 # %% ../nbs/08a_variants.ipynb #5f69434b
 class Centred(Part):

@@ -182,3 +182,9 @@ def test_tables_in_the_working_directory_are_not_mistaken_for_those_of_the_book(
     (tmp_path / "nbs").mkdir()
     monkeypatch.chdir(tmp_path / "nbs")
     assert results_file("kin.csv").samefile(ROOT / "studies" / "kin" / "kin.csv")
+
+
+def test_no_two_tables_have_the_same_name():
+    "`results_file` is told the name alone."
+    names = [path.name for pattern in ("studies/*/*.csv", "bench/rows/*.csv") for path in ROOT.glob(pattern)]
+    assert sorted(names) == sorted({*names})

@@ -35,12 +35,16 @@ Own = combined(OwnMatrices, KroneckerAttention)
 Everything = combined(Tempered, Pooled, Centred, LateBias, OwnMatrices, KroneckerAttention)
 
 
-@pytest.mark.parametrize("sizes, forward, training", [((4, 5), 20, 53), ((4, 5, 6), 25, 67)])
-def test_no_more_kernels_are_launched_than_promised(sizes, forward, training):
-    layer, x = KroneckerAttention(DIM, HEADS, len(sizes)), torch.randn(2, *sizes, DIM)
+@pytest.mark.parametrize("sizes, causal, hidden, forward, training", [
+    ((4, 5), (), False, 17, 53), ((4, 5, 6), (), False, 22, 67), ((5, 5, 5), (), False, 18, 53),
+    ((4, 5), (), True, 32, 100), ((4, 5, 6), (), True, 40, 125), ((5, 5, 5), (), True, 30, 88),
+    ((4, 5), (0,), False, 23, 60), ((4, 5, 6), (0,), False, 29, 75), ((4, 5, 6), (0,), True, 52, 133)])
+def test_no_more_kernels_are_launched_than_promised(sizes, causal, hidden, forward, training):
+    layer, x = KroneckerAttention(DIM, HEADS, len(sizes), causal=causal), torch.randn(2, *sizes, DIM)
+    mask = torch.rand(2, *sizes) < 0.7 if hidden else None
     with torch.no_grad():
-        assert count(layer, x).kernels <= forward
-    assert count(lambda x: layer(x).sum().backward(), x).kernels <= training
+        assert count(layer, x, mask).kernels <= forward
+    assert count(lambda x: layer(x, mask).sum().backward(), x).kernels <= training
 
 
 @PRESETS
@@ -122,9 +126,9 @@ def test_rows_of_slices_that_hold_nothing_are_zero(causal):
 def test_two_thin_factors_are_the_map_of_a_kernel():
     taking = torch.tensor([True, True, False, True, False, True, True])[None, None, :, None]
     q, k = tensor(2, 1, 7, 3).exp(), tensor(2, 1, 7, 3, seed=2).exp().masked_fill(~taking, 0)
-    L, R = floored(thin_map(q, k), None, 0.0, taking)
-    assert_close(L @ R, kernel_map(q, k, taking.mT).masked_fill(~taking, 0))
-    assert_close(floored(kernel_map(q, k), None, 0.0, taking), kernel_map(q, k).masked_fill(~taking, 0))
+    for share in (0.0, 0.1):
+        L, R = floored(thin_map(q, k), taking.mT, share)
+        assert_close(L @ R, floored(kernel_map(q, k, taking.mT), taking.mT, share))
 
 
 def test_dropped_maps_are_divided_by_what_the_whole_ones_leave():

@@ -17,26 +17,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.maps import model_maps
-from hot_nbdev.model_config import (
-    CONFIGS,
-    ClassifierConfig,
-    ForecasterConfig,
-    HOTConfig,
-    ModelConfig,
-    SegmenterConfig,
-)
-from hot_nbdev.models import (
-    MODELS,
-    HOTClassifier,
-    HOTEncoder,
-    HOTForecaster,
-    HOTSegmenter,
-    Model,
-    load_model,
-    make_model,
-)
+from hot_nbdev.model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
+from hot_nbdev.models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, load_model, make_model
 from hot_nbdev.names import ATTENTIONS, found, make_attention
-from hot_nbdev.patches import PatchEmbed
+from hot_nbdev.patches import STEMS, PatchEmbed
 from hot_nbdev.transformer import FeedForward
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -163,12 +147,6 @@ def test_loading_says_what_is_missing(name, saved, tmp_path):
         load_model(tmp_path)
 
 
-def test_a_pickled_weights_file_is_not_opened(saved, tmp_path):
-    torch.save(saved.state_dict(), tmp_path / "model.safetensors")
-    with pytest.raises(Exception, match="(?i)safetensor|header"):
-        load_model(tmp_path)
-
-
 @kind
 def test_compiles_to_one_graph(kind):
     torch.compiler.reset()
@@ -205,32 +183,20 @@ def test_dropout_acts_in_training_only(kind):
     assert torch.equal(copy.deepcopy(model).eval()(x), model.eval()(x))
 
 
-WRONG = [
-    (dict(attention="fulll"), "attention is 'fulll'; give one of product"),
-    (dict(positions="rope"), "positions is 'rope'"),
-    (dict(ff="relu"), "ff is 'relu'; give one of gelu, swiglu, none, ndlinear"),
-    (dict(stem="cnn"), "stem is 'cnn'"),
-    (dict(kernel="exp"), "kernel is 'exp'"),
-    (dict(attention_options={"pol": 1}), "there is no setting 'pol'"),
-    (dict(dropout=2.0), "dropout is 2.0; give a number at least 0 and less than 1"),
-    (dict(dropout=float("nan")), "dropout is nan"),
-    (dict(attention_dropout=-0.1), "attention_dropout is -0.1"), (dict(dropout=1), "dropout is 1.0"),
-    (dict(attention="spatial", patch=(2,)), "attention is 'spatial'"),
-    (dict(attention_options={"heads": 2}), "'heads', which the model sets"),
-    (dict(heads=0), "heads is 0; give a whole number at least 1"),
-    (dict(causal=0), "causal is 0; give one or several"),
-    (dict(patch=()), "patch is ()"), (dict(patch=(0, 2)), "patch is (0, 2)"),
-    (dict(stem_norm=1), "stem_norm is 1; give true or false"),
-    (dict(heads=4, patch=(2, 2, 2), attention="full"), "heads is 4, so a head has 4 of 16 features"),
-    (dict(depth=None), "depth is None; give a whole number"), (dict(dim=12.5), "dim is 12.5; give a whole number"),
-    (dict(heads=True), "heads is True; give a whole number"), (dict(ff_hidden=12.5), "ff_hidden is 12.5; give a whole"),
-    (dict(ff_hidden=0), "ff_hidden is 0; give a whole")]
+WRONG = [       # beside those of chapter 11d
+    (dict(positions="rope"), "positions is 'rope'"), (dict(ff="relu"), "ff is 'relu'; give one of gelu, swiglu, none"),
+    (dict(stem="cnn"), "stem is 'cnn'"), (dict(kernel="exp"), "kernel is 'exp'"), (dict(dropout=1), "dropout is 1.0"),
+    (dict(attention_dropout=-0.1), "attention_dropout is -0.1"), (dict(patch=(0, 2)), "patch is (0, 2)"),
+    (dict(heads=0), "heads is 0; give a whole number at least 1"), (dict(causal=0), "causal is 0; give one or several"),
+    (dict(stem_norm=1), "stem_norm is 1; give true or false"), (dict(depth=None), "depth is None; give a whole number"),
+    (dict(heads=4, patch=(2, 2, 2), attention="full"), "heads is 4, but positions='rotary' turns 4 features"),
+    (dict(dim=12.5), "dim is 12.5; give a whole number"), (dict(heads=True), "heads is True; give a whole number")]
 WRONG_OF_SERIES = [
     (dict(lookback=0), "lookback is 0; give a whole number"), (dict(horizons=4), "horizons is 4"),
     (dict(horizons=()), "horizons is (); give"), (dict(horizons=("a",)), "horizons is ('a',); give"),
     (dict(horizons=(3, 3)), "horizons is (3, 3); ")]
 WRONG_OF_ALL = [(dict(heads=3), "heads is 3, which does not divide dim 16"),
-                (dict(dim=12, heads=4), "heads is 4, so a head has 3 of 12 features")]
+                (dict(dim=12, heads=4), "heads is 4, but positions='rotary' turns 3 features")]
 
 
 @pytest.mark.parametrize("config, change, message", [
@@ -243,10 +209,6 @@ def test_wrong_settings_name_setting_value_and_what_is_allowed(config, change, m
     assert str(error.value).startswith(f"{config.__name__}: ") and message in str(error.value)
 
 
-def test_heads_of_any_width_without_positions_that_turn():
-    assert HOTConfig(dim=12, heads=4, positions="none").heads == 4
-
-
 def test_errors_say_what_was_expected_and_what_came():
     model, x = make("segmenter")
     with pytest.raises(ValueError, match=r"PatchEmbed: x must be \(\*batch, n1, n2, 3\), but is \(2, 5"):
@@ -255,8 +217,6 @@ def test_errors_say_what_was_expected_and_what_came():
         model(x, torch.ones(2, 5, 7))
     with pytest.raises(ValueError, match=r"HOTForecaster: x must have time and 1 modes of series"):
         make("forecaster")[0](torch.zeros(3))
-    with pytest.raises(TypeError, match="hed"):
-        HOTConfig(hed=3)
 
 
 def test_half_precision_sums_do_not_overflow():
@@ -275,14 +235,8 @@ def test_a_subclass_does_not_take_over_the_models_of_its_settings(tmp_path):
     gc.collect()
 
 
-@pytest.mark.parametrize("config", [None, {}, ModelConfig()], ids=["none", "dict", "base"])
-def test_make_model_says_which_settings_have_a_model(config):
-    with pytest.raises(ValueError, match=r"make_model: no model has settings of the class \w+; .*'classif"):
-        make_model(config)
-
-
 def test_a_model_loads_without_an_import_that_registers_it(tmp_path):
-    make_model(found(CONFIGS, "linear")(12, (3,))).save(tmp_path / "linear")
+    make_model(found(MODELS, "linear").config_class(12, (3,))).save(tmp_path / "linear")
     make_model(ClassifierConfig(**SMALL, ff="ndlinear")).save(tmp_path / "ndlinear")
     code = "from hot_nbdev import load_model; print(*(type(load_model(n)).__name__ for n in ('linear', 'ndlinear')))"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -292,13 +246,9 @@ def test_a_model_loads_without_an_import_that_registers_it(tmp_path):
 
 def test_frozen_configurations():
     config = ClassifierConfig(attention_options={"qk_norm": True, "pool": "rsqrt"})
-    with pytest.raises(AttributeError):
-        config.dim = 3
-    for change in (lambda o: o.update(pool="sum"), lambda o: o.__setitem__("pool", "sum"),
-                   lambda o: o.pop("pool"), lambda o: o.clear(), lambda o: o.setdefault("x", 1),
-                   lambda o: o.__delitem__("pool")):
+    for change, *given in (("update", {}), ("__setitem__", "x", 1), ("pop", "x"), ("clear",), ("__delitem__", "x")):
         with pytest.raises(TypeError, match="settings do not change"):
-            change(config.attention_options)
+            getattr(config.attention_options, change)(*given)
     given = {"pool": "sum"}
     other = ClassifierConfig(attention_options=given)
     given["pool"] = "max"                           # the caller's own dictionary is not the configuration's
@@ -308,8 +258,6 @@ def test_frozen_configurations():
     assert other.attention_options == {"pool": "sum"}
     assert copy.deepcopy(config) == config and hash(copy.deepcopy(config)) == hash(config)
     assert ClassifierConfig(attention_options={}) != other and len({config, copy.copy(config), other}) == 2
-    with pytest.raises(ValueError, match="did you mean 'depth'"):
-        config.replace(dept=2)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -325,8 +273,6 @@ def test_separate_heads_are_all_in_the_output_and_all_train(normalize):
     torch.optim.SGD(model.parameters(), 0.1).step()
     assert all(not torch.equal(t, before[name]) for name, t in model.heads.state_dict().items())
     assert sorted(model(x, mask, horizon="all")) == [3, 7] and len(model_maps(model, x, mask, horizon="all")) == 2
-    with pytest.raises(ValueError, match="horizon is 5, but the heads are for .3, 7.; give one of these, or"):
-        model(x, horizon=5)
     with pytest.raises(ValueError, match="horizon is 'some'"):
         model(x, horizon="some")
 
@@ -400,12 +346,8 @@ def test_settings_written_by_hand_have_the_defaults_of_today():
     "They do not say which model they are of, or leave the options out."
     for text in ({}, {"model": "encoder"}, {"attention": "sum", "attention_options": {}}):
         assert "qk_norm" not in HOTConfig.from_dict(text).attention_options
-
-
-def test_the_product_keeps_its_pooling():
-    "`pool` is the pooling of queries and keys there, and no former name."
     config = ModelConfig.from_dict({"model": "encoder", "attention_options": {"pool": "sum"}})
-    assert config.attention_options == {"pool": "sum"}
+    assert config.attention_options == {"pool": "sum"}      # of queries and keys, no former name
 
 
 DEEP = "[" * 300 + "]" * 300
@@ -458,10 +400,13 @@ def test_what_is_no_json_is_one_line_that_names_the_file(text, saved, tmp_path):
     one_line(error, path)
 
 
-@pytest.mark.parametrize("cut", [0, 4, 100, -4, -1])
+@pytest.mark.parametrize("cut", [0, 4, 100, -4, -1, "pickled"])
 def test_damaged_weights_are_one_line_that_names_the_file(cut, saved, tmp_path):
     path = tmp_path / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:cut])
+    if cut == "pickled":
+        torch.save(saved.state_dict(), path)
+    else:
+        path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(ValueError, match="cannot be read") as error:
         load_model(tmp_path)
     one_line(error, path)
@@ -505,10 +450,9 @@ class Own(Model):
         super().__init__(config)
 
 
-def test_a_model_of_ones_own_stands_in_both_tables(tmp_path, monkeypatch):
+def test_a_model_of_ones_own_stands_in_the_table(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="no model has settings of the class OwnConfig; .*MODELS.'own'. = a class"):
         make_model(OwnConfig())
-    monkeypatch.setitem(CONFIGS, "own", OwnConfig)
     monkeypatch.setitem(MODELS, "own", HOTClassifier)
     with pytest.raises(ValueError, match="make_model: no model has settings of the class OwnConfig"):
         make_model(OwnConfig())         # that class has other settings
@@ -517,8 +461,8 @@ def test_a_model_of_ones_own_stands_in_both_tables(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-def test_both_tables_have_every_kind(name):
-    assert set(MODELS) == set(CONFIGS) and found(MODELS, name).config_class is found(CONFIGS, name)
+def test_settings_of_every_kind_find_their_class(name):
+    assert ModelConfig.from_dict({"model": name}) == found(MODELS, name).config_class()
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.complex64, torch.bool])
@@ -596,16 +540,12 @@ def test_a_model_runs_in_onnx_with_any_batch():
     assert_close(torch.from_numpy(y), model(*given).detach(), rtol=1e-3, atol=1e-4)
 
 
-def test_a_stem_of_ones_own_in_a_saved_model(tmp_path):
-    from hot_nbdev.patches import STEMS
-    STEMS["deep"] = lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
-        nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh())
-    try:
-        model, x = make("classifier", stem="deep")
-        model.save(tmp_path)
-        assert torch.equal(load_model(tmp_path)(x), model(x))
-    finally:
-        del STEMS["deep"]
+def test_a_stem_of_ones_own_in_a_saved_model(tmp_path, monkeypatch):
+    monkeypatch.setitem(STEMS, "deep", lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
+        nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh()))
+    model, x = make("classifier", stem="deep")
+    model.save(tmp_path)
+    assert torch.equal(load_model(tmp_path)(x), model(x))
 
 
 TRAINER = """
@@ -658,5 +598,3 @@ def test_sharing_by_a_mixin_keeps_working(tmp_path):
     assert type(make_model(config)) is HOTClassifier            # the subclass takes nothing over
 
 
-def test_the_grid_counts_patches_that_begin():
-    assert HOTConfig(patch=(4, 3), sizes=(9, 6)).grid == (3, 2)

@@ -8,19 +8,9 @@ from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention
-from hot_nbdev.kernels import KernelMap
 from hot_nbdev.maps import model_maps
-from hot_nbdev.names import (
-    ATTENTIONS,
-    FEED_FORWARDS,
-    JOINT,
-    KERNELS,
-    attends_jointly,
-    attention_options,
-    found,
-    make_attention,
-    make_kernel,
-)
+from hot_nbdev.model_config import HOTConfig
+from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, JOINT, attention_options, found, make_attention
 from hot_nbdev.transformer import Block, FeedForward
 
 named = pytest.mark.parametrize("name", list(ATTENTIONS))
@@ -53,10 +43,10 @@ def test_options_that_are_not_there_are_refused(name):
 
 
 def test_joint_maps_share_their_features():
-    assert [name for name in ATTENTIONS if attends_jointly(name, 2)] == ["full", "full-linear", "multiscale"]
-    assert [name for name in ATTENTIONS if attends_jointly(name, 3)] == [
-        "full", "full-linear", "divided", "multiscale", "spatial"]
-    assert attends_jointly("axial", 3, ((0, 2), 1)) and not attends_jointly("divided", 3, (0, 1, (2,)))
+    flat, deep = HOTConfig(), HOTConfig(patch=(2, 2, 2))
+    assert [name for name in ATTENTIONS if flat.joint(name)] == ["full", "full-linear", "multiscale"]
+    assert set(filter(deep.joint, ATTENTIONS)) == {"full", "full-linear", "divided", "multiscale", "spatial"}
+    assert not deep.replace(attention="divided", attention_options={"groups": [0, 1, (2,)]}).joint("divided")
 
 
 def test_an_attention_of_ones_own_by_name(monkeypatch):
@@ -67,7 +57,7 @@ def test_an_attention_of_ones_own_by_name(monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "mine", Mine)
     monkeypatch.setitem(JOINT, "mine", 1)
     assert make_attention("mine", 8, 2, 3, twice=True).twice
-    assert attention_options("mine") == ("twice",) and attends_jointly("mine", 1)
+    assert attention_options("mine") == ("twice",) and HOTConfig(patch=(1,)).joint("mine")
 
 
 def test_the_ndlinear_network_is_known_without_importing_its_module():
@@ -88,39 +78,23 @@ def test_every_network_in_a_block(name):
     assert (block.norm2 is None) == (name == "none") and [len(own) for own in model_maps(block, x)] == [1]
 
 
-def test_wrong_names_are_listed_with_those_that_exist():
-    with pytest.raises(ValueError, match=r"make_attention: name is 'fulll'; choose one of \('product'"):
-        make_attention("fulll", 16, 2, 2)
+def test_wrong_names_and_orders_are_named():
     with pytest.raises(ValueError, match="FeedForward: kind is 'relu'"):
         FeedForward(4, kind="relu")
-    with pytest.raises(ValueError, match="make_kernel: kernel is 'softmax'"):
-        make_kernel("softmax", 8)
     with pytest.raises(ValueError, match="'spatial' attends along all modes but the first, and order is 1"):
         make_attention("spatial", 16, 2, 1)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_feature_functions_by_name(name):
-    kernel = make_kernel(name, 8, device="cpu", dtype=torch.float64)
-    layer = FullAttention(16, 2, 1, weigh=KernelMap(kernel), dtype=torch.float64)
-    assert layer(torch.randn(3, 5, 16, dtype=torch.float64)).isfinite().all()
-    assert make_kernel(None, 8) is None
 
 
 @pytest.mark.parametrize("name, by_mode, message", [
     ("product", {2: {}}, "KroneckerAttention: by_mode has mode 2, but of the 2 modes only .0, 1."),
     ("axial", {0: dict(window=2.0)}, "AxialAttention: by_mode of mode 0: window is 2.0; give a whole number"),
     ("divided", {"-1": dict(bias="learned", reach=True)}, "DividedAttention: by_mode of mode 1: reach is True"),
-    ("sum", {0: {}, "0": {}}, "by_mode has mode 0, .* a mode is named once"),
-    ("product", [1], "by_mode is .1., but must give each mode"),
+    ("sum", {0: {}, "0": {}}, "by_mode has mode 0, .* each is named once"),
     ("temporal", {1: dict(window=1)}, "of the 2 modes only .0,. have a map of their own"),
     ("product", {0: dict(dropout=True)}, "dropout is True; give a number at least 0 and less"),
-    ("product", {0: dict(dilation=2)}, "dilation is 2 without a window"),
     *(("product", {-1: wrong}, f"by_mode of mode 1: {[*wrong][-1]} is .*; give a") for wrong in (
         dict(window=True), dict(window=-1), dict(window=1.5), dict(window=1, dilation=0), dict(dropout=1.5))),
-    ("axial", {0: dict(bias="linear")}, "by_mode of mode 0: bias is 'linear'; give one of"),
-    ("axial", {0: dict(bias="learned")}, "by_mode of mode 0: reach is None with bias='learned'; give it"),
-    ("product", {0: dict(windw=1)}, "by_mode of mode 0: there is no setting 'windw'; did you mean 'window'")])
+    ("axial", {0: dict(bias="learned")}, "by_mode of mode 0: reach is None with bias='learned'; give it")])
 def test_options_of_a_mode_are_checked_at_the_door(name, by_mode, message):
     with pytest.raises(ValueError, match=message):
         make_attention(name, 16, 2, 2, by_mode=by_mode)
