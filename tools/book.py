@@ -456,6 +456,16 @@ def text_of(markup: str) -> str:
     return unescape(re.sub(r"<[^>]*>", "", markup))
 
 
+def unwrapped(math: str) -> str:
+    "The inside of a row that holds a whole formula, since <math> is a row itself."
+    inner, depth = math[6:-7], 1
+    for tag in re.findall(r"</?mrow>", inner):
+        depth += -1 if tag[1] == "/" else 1
+        if not depth:
+            return math
+    return inner if math.startswith("<mrow>") and math.endswith("</mrow>") else math
+
+
 def coloured(span: re.Match) -> str:
     "Words of the language, strings and comments have a look, in short tags; names and operators have none."
     tag = LOOKS.get(span[1])
@@ -464,10 +474,10 @@ def coloured(span: re.Match) -> str:
 
 def finished(page: str) -> str:
     "A page without marks that nothing asks for, and with the minutes that it takes to read."
-    page = MATH.sub(lambda m: f"<math{' display=block' if m[1] == 'block' else ''}>{m[2]}</math>", page)
+    page = MATH.sub(lambda m: f"<math{' display=block' if m[1] == 'block' else ''}>{unwrapped(m[2])}</math>", page)
     page = FUNCTION.sub(lambda m: m[1] + ("" if m[2] else '<mspace width="0.167em"></mspace>'), page)
     page = LINE.sub(lambda m: m[1] if len(text_of(m[1])) <= COLUMNS else f"<u>{m[1]}</u>", page)
-    page = CODE.sub(lambda m: f'<div class="code"><pre>{COLOURS.sub(coloured, m[1])}</pre></div>', page)
+    page = CODE.sub(lambda m: f'<div class=code><pre>{COLOURS.sub(coloured, m[1])}</pre></div>', page)
     page = re.sub(r"<summary>\s*(.*?)\s*</summary>", r"<summary>\1</summary>", page, flags=re.DOTALL)
     page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
     page = OMITTED.sub("", page)
