@@ -65,7 +65,8 @@ def is_plain(layer: nn.Module) -> bool:
 
 def plan_taken(layer: nn.Module, train: bool) -> str:
     "By which of its two ways a KroneckerAttention applies its maps: 'turned' or 'in place'."
-    return "turned" if is_plain(layer) and not train else "in place"
+    plain = layer.combine is product and layer.weigh is softmax_map and len(layer.causal) < 2
+    return "turned" if plain and not train else "in place"
 
 
 def _heads(f: Callable, heads: int, flat: bool) -> Callable:

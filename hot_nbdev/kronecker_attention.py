@@ -218,8 +218,7 @@ def masked(
             y, weight = y[..., :-1], y[..., -1:]
         else:
             y, weight = (combine(S, u.to(v.dtype).movedim(at, -1), causal) for S, u in ((maps, v), (whole, w)))
-    least = torch.finfo(y.dtype).tiny ** 0.8        # less than any share leaves: a kernel may give no weight to anything
-    return (y * (asking[:, None, ..., None] / weight.clamp(min=least))).to(kind)
+    return (y * (asking[:, None, ..., None] / F.threshold(weight, 0.0, 1.0))).to(kind)       # a kernel may give no weight to anything
 
 # %% ../nbs/08_kronecker_attention.ipynb #e42b451e
 def slice_sums(

@@ -435,7 +435,7 @@ def test_what_could_not_be_loaded_is_not_saved(way, tmp_path):
     model = OTHERWISE[way](hot_load(tmp_path / "there"))
     for folder in ("there", "new"):
         with pytest.raises(ValueError, match=r"HOTClassifier.save: .* by its settings, so load_model could not read "
-                           r"it; if it has adapters, call remove_adapters\(merge\(model\)\)"):
+                           r"it; with adapters, call remove_adapters\(merge\(model\)\)"):
             model.save(tmp_path / folder)
     assert {p.name: p.read_bytes() for p in (tmp_path / "there").iterdir()} == before
     assert not (tmp_path / "new").exists()

@@ -342,9 +342,9 @@ def graphs(model, inputs):
 
 
 @pytest.mark.parametrize(("name", "most", "masked"), [
-    ("full", 1, True), ("product", 1, False), ("hot1", 2, True)])
+    ("full", 1, True), ("product", 2, False), ("hot1", 2, True)])
 def test_changing_sizes_compile_once(name, most, masked):
-    "The product of three modes chooses between two ways to multiply the middle one, by the sizes."
+    "Modes of one size share a softmax, and other sizes do not: one graph for each. More modes choose between two ways."
     case, inputs = next(c for c in ATTENTION if c.name == name), []
     for batch, *sizes in GROWING:
         own = [(n, *[2 + n % 3 + i] * (case.order - 1)) for i, n in enumerate(sizes * 3)][:batch]

@@ -103,6 +103,19 @@ def test_the_recipes_of_the_makefile_are_those_of_the_readme():
     assert recipes and all(f"make {recipe}" in readme_text for recipe in recipes), recipes
 
 
+def minutes(path):
+    "150 words a minute and 5 seconds for a line of code, of what is seen: no exercise, no proof, no formula, nothing folded."
+    words = lines = exercise = 0
+    for cell in nbformat.read(path, as_version=4).cells:
+        text = cell.source
+        if cell.cell_type == "markdown":
+            exercise = bool(re.match("#+ Exercise", text)) or exercise and not text.startswith("## ")
+            words += 0 if exercise else len(re.sub(r"::: \{\.proof\}.*?:::|\$\$.*?\$\$", " ", text, flags=re.DOTALL).split())
+        elif not exercise and not re.search(r"^#\|\s*(hide|export$|echo: false|include: false|code-fold: true)", text, re.M):
+            lines += sum(bool(line.strip()) and not line.startswith("#|") for line in text.splitlines())
+    return words / 150 + lines / 12
+
+
 def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
     first = "\n".join(cell.source for cell in nbformat.read(ROOT / "nbs" / "index.ipynb", as_version=4).cells)
     rows = re.findall(r"^\| \[[^]]+\]\((\w+\.ipynb)\) \|[^|]+\| (\d+) \|", first, re.M)
@@ -111,6 +124,7 @@ def test_the_map_of_the_first_page_has_every_chapter_and_its_minutes():
     for path in chapters:
         said = re.search(r"Reading time: about (\d+) minutes", path.read_text(encoding="utf-8"))
         assert not said or said[1] == found[path.name], f"{path.name} says {said[0]}, the map {found[path.name]}"
+        assert abs(int(found[path.name]) - minutes(path)) <= 4 and minutes(path) <= 45, (path.name, minutes(path))
     hours = sum(map(int, re.findall(r"^\| \[[^]]+\]\(\w+\.ipynb\) \|[^|]+\| (\d+) \| +\|$", first, re.M))) / 60
     number = "zero one two three four five six seven eight nine ten".split()[round(hours)]
     assert f"no note in the last column, about {number} hours" in first

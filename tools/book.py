@@ -372,7 +372,6 @@ class Book:
         made = {"book": escape(s.title), "titled": escape(page["title"]), "about": escape(about),
                 "subtitle": escape(self.titles.get(name, ("", ""))[1]),
                 "links": " · ".join(links), "sidebar": self.sidebar(page), "favicon": s.favicon, "name": page["name"],
-                "lesson": "yes" if re.match(r"\d+", page["chapter"]) and name not in self.workshop else "",
                 "moving": "yes" if 'class="moving"' in json.dumps(page["cells"]).replace('\\"', '"') else ""}
         made |= {"url": s.url, "image": s.image} if s.url else {}
         for key, other in (("previous", number - 1), ("next", number + 1)):
@@ -446,7 +445,6 @@ LOOKS = {**dict.fromkeys(("kw", "cf", "im"), "b"), **dict.fromkeys(("st", "vs", 
          **dict.fromkeys(("co", "do", "an", "in"), "em")}
 CODE = re.compile(r'<div class="sourceCode" id="cb\d+"><pre\s+class="[^"]*"><code\s+class="[^"]*">(.*?)'
                   r"</code></pre></div>", re.DOTALL)
-FOLD = re.compile(r"<details(?![^>]*\bopen\b)(?:(?!<details).)*?</details>", re.DOTALL)
 COLUMNS = 88  # letters of a line of code that need no care
 # A shape in the first column, as 2 x (14, 14, 14), stays on one line: its spaces become such that do not break.
 SHAPE = re.compile(r"(<tr[^>]*>\s*<t[dh][^>]*>)([\d(][\d\s,.()x×:–-]{0,23})(?=</t[dh]>)")
@@ -473,7 +471,7 @@ def coloured(span: re.Match) -> str:
 
 
 def finished(page: str) -> str:
-    "A page without marks that nothing asks for, and with the minutes that it takes to read."
+    "A page without marks that nothing asks for."
     page = MATH.sub(lambda m: f"<math{' display=block' if m[1] == 'block' else ''}>{unwrapped(m[2])}</math>", page)
     page = FUNCTION.sub(lambda m: m[1] + ("" if m[2] else '<mspace width="0.167em"></mspace>'), page)
     page = LINE.sub(lambda m: m[1] if len(text_of(m[1])) <= COLUMNS else f"<u>{m[1]}</u>", page)
@@ -482,19 +480,7 @@ def finished(page: str) -> str:
     page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
     page = OMITTED.sub("", page)
     page = re.sub(r'(<li><a href="[^"]*") id="toc-[^"]*"', r"\1", page)
-    return page.replace("<!--minutes-->", f"{minutes(page)} minutes to read in full")
-
-
-def minutes(page: str) -> int:
-    "150 words of visible text a minute, 5 seconds for a line of code that is not folded."
-    article = re.search(r"<article>(.*?)</article>", page, re.DOTALL)[1]
-    while (shorter := FOLD.sub("", article)) != article:
-        article = shorter
-    code = re.findall(r"<pre>(.*?)</pre>", article, re.DOTALL)
-    lines = sum(bool(line.strip()) for text in code for line in text.splitlines())
-    text = text_of(re.sub(r"<(pre|math|svg|script)\b.*?</\1>", " x ", article, flags=re.DOTALL))
-    words = len(re.findall(r"\w+", text))
-    return max(1, round(words / 150 + lines * 5 / 60))
+    return page
 
 
 RAW = re.compile(r":::|\$\$|\{#|\?@")  # marks of the source that are no text
