@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, singledispatch
-from importlib import import_module
 from itertools import zip_longest
 from math import inf
 
@@ -292,4 +291,4 @@ def _scaled(phi: nn.Module, q: Tensor, k: Tensor, v: Tensor, past: dict, taking:
     return y.to(v.dtype), {"sums": s[:, :, -1], "scale": top[:, :, -1]}
 
 # %% ../nbs/23_streams.ipynb #6517ff55
-import_module("hot_nbdev.streaming")
+import hot_nbdev.streaming  # noqa: E402, F401  (it registers the steps of other layers)

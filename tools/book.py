@@ -31,7 +31,10 @@ import apiindex  # noqa: E402
 from apidoc import Entry  # noqa: E402
 
 NOTEBOOKS, ANSWERS = "notebooks", "with_answers.zip"  # what readers download; the branch with it has the same name
-WORKSHOP = "Workshop"  # the part whose pages the sidebar does not list one by one; its own page does
+LISTS = {   # parts whose pages the sidebar does not list one by one; a page of their own does
+    "Measured": "All rows, figures and tests behind what the chapters say in a few sentences.",
+    "Workshop": "The plumbing of the library and of the book: these pages export it, and are read when it is needed.",
+}
 LEDGER = "verdicts.csv"  # of nbs: its rows name the cells that decide them
 LEFT_OUT = "The answer stands in the version of this notebook with answers."
 DRAWN = ('<figure class="schematic"', '<div class="moving"')
@@ -345,17 +348,17 @@ class Book:
         shutil.move(made, out)
 
     def own_pages(self) -> list[dict]:
-        "The list of the workshop's pages, and the references."
-        about = [f"- [{self.titles[name][0]}]({name}): {self.titles[name][1]}" for name in self.workshop]
-        text = "The plumbing of the library and of the book: these pages export it, and are read when it is needed.\n\n"
-        cell = {"kind": "markdown", "where": "the list of the workshop", "text": text + "\n".join(about)}
-        made = [("workshop", WORKSHOP, [cell])] * bool(about) + [("references", "References", [])]
+        "The lists of pages that the sidebar leaves out, and the references."
+        made = [("references", "References", [])]
+        for part, intro in reversed(LISTS.items()):
+            about = [f"- [{self.titles[name][0]}]({name}): {self.titles[name][1]}" for name in self.names(part)]
+            cell = {"kind": "markdown", "where": f"the list of {part}", "text": f"{intro}\n\n" + "\n".join(about)}
+            made = [(part.lower(), part, [cell])] * bool(about) + made
         return [{"file": name, "name": name, "chapter": "", "title": title, "cells": cells}
                 for name, title, cells in made]
 
-    @property
-    def workshop(self) -> list[str]:
-        return [name for part, pages in self.structure.parts if part == WORKSHOP for name, _ in pages]
+    def names(self, part: str) -> list[str]:
+        return [name for own, pages in self.structure.parts if own == part for name, _ in pages]
 
     def variables(self, page: dict, pages: list[dict], number: int) -> dict:
         "What the template asks for."
@@ -396,11 +399,10 @@ class Book:
 
         made = []
         for part, pages in self.structure.parts:
-            if part == WORKSHOP:
-                own = page["file"] in self.workshop
-                here = ' aria-current="page"' if page["name"] == "workshop" else ""
-                more = f'<ul>{entry(page["file"], "")}</ul>' if own else ""
-                made.append(f'<ul><li><a href="workshop.html"{here}>{WORKSHOP}</a>{more}</ul>')
+            if part in LISTS:
+                here = ' aria-current="page"' if page["name"] == part.lower() else ""
+                more = f'<ul>{entry(page["file"], "")}</ul>' if page["file"] in self.names(part) else ""
+                made.append(f'<ul><li><a href="{part.lower()}.html"{here}>{part}</a>{more}</ul>')
             elif part:
                 opened = " open" if any(name == page["file"] for name, _ in pages) or page["name"] == "index" else ""
                 made.append(f"<details{opened}><summary>{escape(part)}</summary><ul>{entries(pages)}</ul></details>")
@@ -470,9 +472,16 @@ def coloured(span: re.Match) -> str:
     return f"<{tag}>{span[2]}</{tag}>" if tag else span[2]
 
 
+def short(math: str) -> str:
+    "A formula without marks that say what a browser does anyway."
+    math = math.replace(' columnalign="center" style="text-align: center"', "")
+    return re.sub(r'(?<==)"([\w.-]+)"(?=[\s>])', r"\1", math)
+
+
 def finished(page: str) -> str:
     "A page without marks that nothing asks for."
-    page = MATH.sub(lambda m: f"<math{' display=block' if m[1] == 'block' else ''}>{unwrapped(m[2])}</math>", page)
+    block = {"block": " display=block", "inline": ""}
+    page = MATH.sub(lambda m: f"<math{block[m[1]]}>{short(unwrapped(m[2]))}</math>", page)
     page = FUNCTION.sub(lambda m: m[1] + ("" if m[2] else '<mspace width="0.167em"></mspace>'), page)
     page = LINE.sub(lambda m: m[1] if len(text_of(m[1])) <= COLUMNS else f"<u>{m[1]}</u>", page)
     page = CODE.sub(lambda m: f'<div class=code><pre>{COLOURS.sub(coloured, m[1])}</pre></div>', page)

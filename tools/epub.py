@@ -49,7 +49,7 @@ def make_epub(root: Path, out: Path) -> str:
     parts = {name: part for part, pages in s.parts for name, _ in pages}
     pages = book.pages(proc, Reader(book.nbs, folder / "_images"))
     for page in pages:
-        page |= {"absent": page["file"] in book.workshop, "part": parts[page["file"]] or "Before you begin",
+        page |= {"absent": page["file"] in book.names("Workshop"), "part": parts[page["file"]] or "Before you begin",
                  "subtitle": book.titles[page["file"]][1]}
         for output in (out for cell in page["cells"] for out in cell.get("outputs", ())):
             if "text" in output:                # links within an output lead to the site

@@ -26,7 +26,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
-from book import WORKSHOP, BookError, Structure, page_of  # noqa: E402
+from book import BookError, Structure, page_of  # noqa: E402
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -51,7 +51,7 @@ class Printed:
 
     def __init__(self, site: Path, root: Path, library: bool = False):
         self.site, self.root, self.structure = Path(site), Path(root), Structure(root)
-        parts = [part for part in self.structure.parts if library or part[0] != WORKSHOP]
+        parts = [part for part in self.structure.parts if library or part[0] != "Workshop"]
         names = [(part, page_of(name)) for part, pages in parts for name, _ in pages]
         if (self.site / "references.html").exists():
             names.append(("", "references"))
@@ -388,7 +388,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The whole book as a PDF.")
     parser.add_argument("--site", type=Path, default=Path("_docs"), help="the site (default: _docs)")
     parser.add_argument("--out", type=Path, help="the file (default: _build/NAME.pdf)")
-    parser.add_argument("--workshop", action="store_true", help=f"with the part “{WORKSHOP}”")
+    parser.add_argument("--workshop", action="store_true", help="with the part “Workshop”")
     options = parser.parse_args()
     root = Path.cwd()
     try:
