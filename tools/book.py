@@ -481,7 +481,7 @@ def short(math: str) -> str:
 def finished(page: str) -> str:
     "A page without marks that nothing asks for."
     block = {"block": " display=block", "inline": ""}
-    page = MATH.sub(lambda m: f"<math{block[m[1]]}>{short(unwrapped(m[2]))}</math>", page)
+    page = MATH.sub(lambda m: f"<math{block[m[1]]}>{unwrapped(m[2])}</math>", page)
     page = FUNCTION.sub(lambda m: m[1] + ("" if m[2] else '<mspace width="0.167em"></mspace>'), page)
     page = LINE.sub(lambda m: m[1] if len(text_of(m[1])) <= COLUMNS else f"<u>{m[1]}</u>", page)
     page = CODE.sub(lambda m: f'<div class=code><pre>{COLOURS.sub(coloured, m[1])}</pre></div>', page)
@@ -489,7 +489,7 @@ def finished(page: str) -> str:
     page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
     page = OMITTED.sub("", page)
     page = re.sub(r'(<li><a href="[^"]*") id="toc-[^"]*"', r"\1", page)
-    return page
+    return re.sub(r"<math\b.*?</math>", lambda m: short(m[0]), page, flags=re.DOTALL)
 
 
 RAW = re.compile(r":::|\$\$|\{#|\?@")  # marks of the source that are no text
