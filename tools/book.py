@@ -484,6 +484,7 @@ def finished(page: str) -> str:
     page = MATH.sub(lambda m: f"<math{block[m[1]]}>{unwrapped(m[2])}</math>", page)
     page = FUNCTION.sub(lambda m: m[1] + ("" if m[2] else '<mspace width="0.167em"></mspace>'), page)
     page = LINE.sub(lambda m: m[1] if len(text_of(m[1])) <= COLUMNS else f"<u>{m[1]}</u>", page)
+    page = page.replace("</u>\n", "\n</u>")         # a block has its own line, and the end of it would be an empty one
     page = CODE.sub(lambda m: f'<div class=code><pre>{COLOURS.sub(coloured, m[1])}</pre></div>', page)
     page = re.sub(r"<summary>\s*(.*?)\s*</summary>", r"<summary>\1</summary>", page, flags=re.DOTALL)
     page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
