@@ -154,9 +154,3 @@ def test_documented_symbols_get_a_table_of_arguments():
     ("<pre>::: </pre><p>::: left</p>", 1), ("<p title=':::'>x</p>", 0)])
 def test_marks_of_the_source_are_found_in_text_and_not_in_code(text, found):
     assert len(book.left_raw(f"<html><body>{text}</body></html>")) == found
-
-
-def test_minutes_count_words_and_lines_that_are_seen():
-    words, lines = "<p>" + "word " * 300 + "</p>", "<pre>" + "x = 1\n" * 24 + "</pre>"
-    fold = f"<details><summary>Solution</summary>{lines}<details>{words}</details></details>"
-    assert book.minutes(f"<article>{words}{lines}{fold}</article>") == 4
