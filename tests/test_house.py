@@ -5,7 +5,7 @@ import re
 import house
 import pytest
 from chapters import all_chapters, exported
-from learners import is_solution
+from lab import is_solution
 
 
 def test_the_house_is_in_order():
