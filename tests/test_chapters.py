@@ -1,8 +1,11 @@
 """Every chapter keeps the form of the book, and its cells hold for the exported module as well."""
+import ast
 import importlib
 import json
 import re
 import statistics
+import subprocess
+import sys
 
 import matplotlib
 import nbformat
@@ -149,3 +152,36 @@ def test_no_cell_has_the_anchor_of_a_name():
         cells = nbformat.read(path, as_version=4).cells
         names = {name.lower() for c in cells for name in re.findall(r"^(?:class|def) (\w+)", c.source, re.M)}
         assert names.isdisjoint(c.id for c in cells), path.name
+
+
+def writes(tree):
+    "Names in capitals whose dictionary a chapter changes."
+    for node in ast.walk(tree):
+        targets = getattr(node, "targets", [node.target] if isinstance(node, ast.AugAssign) else [])
+        for t in targets:
+            changed = t.value if isinstance(t, ast.Subscript) else t if isinstance(node, ast.AugAssign) else None
+            if isinstance(changed, ast.Name) and changed.id.isupper():
+                yield changed.id
+
+
+def test_a_chapter_leaves_the_tables_of_the_package_as_they_were():
+    "Chapters are tested one after the other in one process, and the next asks `make_model` for the package's classes."
+    tables = {}     # (module, name) of what some chapter changes, and that chapter
+    for chapter in PAGES:
+        code = "\n".join(c.source for c in chapter.code)
+        for name in set(writes(ast.parse(code))):
+            for line in re.findall(rf"^from (hot_nbdev\S*) import .*\b{name}\b", code, re.M):
+                tables.setdefault((line, name), []).append(chapter.path)
+    assert ("hot_nbdev.model_config", "MODELS") in tables
+    code = """
+import importlib, sys
+from pathlib import Path
+from nbdev.test import test_nb
+module, name, *chapters = sys.argv[1:]
+table = getattr(importlib.import_module(module), name)
+before = dict(table)
+assert all(test_nb(Path(c))[0] for c in chapters)
+assert table == before, set(table.items()) ^ set(before.items())
+"""
+    for (module, name), paths in tables.items():
+        subprocess.run([sys.executable, "-c", code, module, name, *map(str, paths)], check=True, cwd=NBS)
