@@ -73,7 +73,7 @@ def in_turns(rivals, args):
     """Seconds of each rival in each round, by name; besides "second": those of one multiply-add, as the
     product of two square matrices has them, which is the limit of what can be reached.
     """
-    a = torch.randn(SQUARE, SQUARE, device=args.device)
+    a = torch.randn(SQUARE, SQUARE, device=args.device, dtype=getattr(args, "dtype", None))
     rivals = {"second": lambda: a @ a, **rivals}
     repeat, times = {}, {name: [] for name in rivals}
     for name, call in rivals.items():
