@@ -21,7 +21,6 @@ from hot_nbdev.train.loop import evaluate  # noqa: E402
 from hot_nbdev.train.paired import (  # noqa: E402
     add_rows,
     delong,
-    paired_t,
     read_scores,
     scores_name,
     write_scores,
@@ -214,16 +213,3 @@ def test_commands_keep_scores_that_give_the_numbers_of_the_row(tmp_path, monkeyp
     counts = read_scores(r, "results")["counts"].sum(0)
     assert counts.trace() / counts.sum() == pytest.approx(float(r["test_accuracy"]))
     assert json.loads(r["training"])["epochs"]
-
-
-@pytest.mark.parametrize("n", [2, 5, 40])
-def test_differences_over_seeds_are_students(n):
-    rng = np.random.default_rng(n)
-    a, b = rng.normal(size=(2, n)) + [[0.5], [0.0]]
-    found, want = paired_t(a, b), stats.ttest_rel(a, b)
-    interval = want.confidence_interval(0.95)
-    assert np.allclose([found.p, found.low, found.high], [want.pvalue, *interval])
-    assert found.difference == pytest.approx((a - b).mean())
-    assert paired_t(a, a).p == 1.0 and paired_t(a, a).error == 0.0 and paired_t(a + 1, a).p < 1e-6
-    with pytest.raises(ValueError, match="leave out seeds that only one model has"):
-        paired_t(a, b[:-1])

@@ -21,20 +21,16 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
-from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.train import runs  # noqa: E402
 from hot_nbdev.train.devices import make_accelerator
 from hot_nbdev.train.loop import (
     TrainConfig,
     adamw,
-    batches,
-    decay_groups,
     evaluate,
     fit,
-    shares,
 )
 from hot_nbdev.train.results import read_rows  # noqa: E402
-from hot_nbdev.train.runs import Checkpoints, content, run_lock  # noqa: E402
+from hot_nbdev.train.runs import Checkpoints, run_lock  # noqa: E402
 from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation  # noqa: E402
 
 
@@ -276,17 +272,6 @@ def test_accumulation_and_the_size_of_pieces_change_nothing(tmp_path):
             torch.testing.assert_close(a, other[name], rtol=1e-7, atol=1e-9)
 
 
-def test_shares_of_all_processes_make_the_batch():
-    for size in range(1, 9):
-        batch = torch.arange(size)
-        for world in (1, 2, 3, 5):
-            for pieces in (1, 2, 4):
-                found = [shares(batch, rank, world, pieces) for rank in range(world)]
-                assert len({len(f) for f in found}) == 1 and all(len(i) for f in found for i, _ in f)
-                counted = torch.cat([i for f in found for i, counts in f if counts])
-                assert sorted(counted.tolist()) == list(range(size))
-
-
 def accelerators(folder):
     "In a process of its own: what belongs to a process as a whole."
     from accelerate import Accelerator
@@ -313,16 +298,6 @@ def test_an_accelerator_of_ones_own_is_used_and_never_reset(tmp_path):
     "What `fit` made is forgotten with it; what `make_accelerator` gave, where another precision is asked for."
     status, said = forks.run(tmp_path / "said.txt", accelerators, tmp_path)
     assert status == 0, said
-
-
-@pytest.mark.parametrize("wrong, says", [
-    ({"learning_rate": 1}, "no setting 'learning_rate'; known are epochs"),
-    *(({name: value}, f"TrainConfig: {name}") for name, value in [
-        ("rate", 0), ("epochs", 0), ("warmup", 1.0), ("precision", "fp8"), ("patience", 0), ("clip", -1),
-        ("rate", math.inf), ("weight_decay", math.inf), ("rate", math.nan)])])
-def test_wrong_settings_are_named(wrong, says):
-    with pytest.raises(ValueError, match=says):
-        TrainConfig.from_dict(wrong)
 
 
 def small(config=SHORT, model=None, folder=None, parts=None, task=None, **options):
@@ -664,20 +639,6 @@ def test_two_processes_give_what_one_gives(tmp_path):
                 torch.testing.assert_close(a, two[name], rtol=1e-8, atol=1e-10)
 
 
-def test_the_order_of_the_data_is_that_of_seed_and_epoch():
-    "Of nothing else, and no epoch of one seed is an epoch of another."
-    orders = {}
-    for seed in range(3):
-        for epoch in range(3):
-            found = batches(20, 8, seed, epoch)
-            assert [len(b) for b in found] == [8, 8, 4] and sorted(torch.cat(found).tolist()) == list(range(20))
-            torch.rand(1)
-            assert all(map(torch.equal, found, batches(20, 8, seed, epoch)))
-            orders[tuple(torch.cat(found).tolist())] = seed, epoch
-    assert len(orders) == 9
-    assert [len(b) for b in batches(20, 8, drop_last=True)] == [8, 8]
-
-
 def test_the_best_epoch_is_the_best_of_the_history(tmp_path):
     torch.manual_seed(0)
     series = Pairs(torch.randn(9, 8, 3), torch.randn(9, 6, 3))
@@ -689,29 +650,9 @@ def test_the_best_epoch_is_the_best_of_the_history(tmp_path):
         assert evaluate(model, part, task)[task.criterion] == pytest.approx(best(found), rel=1e-6)
 
 
-def test_a_digest_of_contents_tells_everything_apart():
-    x = torch.zeros(2, 3)
-    things = [x, x.T, x.flatten(), x.double(), x.int(), x + 1, x.numpy(), {"a": 1}, {"b": 1}, {"a": 2}, [1, 2], [2, 1],
-              (1, 2), {1, 2}, 1, 1.0, "1", None, [x, x], [x]]
-    assert len({content(t) for t in things}) == len(things)
-    assert content(x) == content(x.clone()) and content({1, 2}) == content({2, 1})
-
-
 def test_beginning_again_removes_the_former_best_model(tmp_path):
     run(tmp_path)
     with pytest.raises(Killed):
         run(tmp_path, 1, config=dataclasses.replace(SHORT, rate=1e-3), resume=False)
     assert not (tmp_path / "model.safetensors").exists() and not Checkpoints(tmp_path).paths()
     assert run(tmp_path, config=dataclasses.replace(SHORT, rate=1e-3))[1].epochs == SHORT.epochs
-
-
-def test_norms_and_biases_do_not_decay():
-    "Also a norm over two axes, and a bias that is a tensor."
-    model = nn.ModuleDict({"norm": nn.LayerNorm((3, 4)), "line": nn.Linear(2, 3),
-                           "nd": NdLinear((2, 3), (4, 5), "full")})
-    model["line"].weight.requires_grad_(False)
-    names = {id(p): name for name, p in model.named_parameters()}
-    decaying, free = decay_groups(model, 0.3)
-    assert [names[id(p)] for p in decaying["params"]] == ["nd.weight0", "nd.weight1"]
-    assert [names[id(p)] for p in free["params"]] == ["norm.weight", "norm.bias", "line.bias", "nd.bias0"]
-    assert (decaying["weight_decay"], free["weight_decay"]) == (0.3, 0.0)
