@@ -29,6 +29,7 @@ from hot_nbdev.train.loop import (
     evaluate,
     fit,
 )
+from hot_nbdev.train.parts import as_part, sampled  # noqa: E402
 from hot_nbdev.train.results import read_rows  # noqa: E402
 from hot_nbdev.train.runs import Checkpoints, run_lock  # noqa: E402
 from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation  # noqa: E402
@@ -528,6 +529,20 @@ def test_a_list_of_samples_is_a_data_set(tmp_path):
     assert torch.equal(run("loader of a tuple", lambda *a: DataLoader(tuple(samples(*a)), 4)), loaded)
     with pytest.raises(ValueError, match="data.train.dataset.content differs"):
         run("loader of a list", lambda *a: DataLoader([(x, m, 1 - y) for x, m, y in samples(*a)], 4))
+
+
+@pytest.mark.parametrize("make", [Pairs, lambda *t: as_part(TensorDataset(*t)),
+                                  lambda *t: as_part(list(zip(*t, strict=True)))], ids=["one's own", "in memory", "a list"])
+def test_some_samples_of_any_part_are_an_epoch(tmp_path, make):
+    "Other samples, or another number of them, are another run."
+    x, y = torch.randn(13, 4), torch.arange(13) % 2
+
+    def start(x, samples=16):
+        return fit(nn.Linear(4, 2), sampled(make(x, y), samples), Pairs(x, y), Classification(2), ONE, tmp_path)
+    assert start(x).best["step"] == start(x).best["step"] == 2
+    for other in ({"x": x + 1}, {"x": x, "samples": 17}):
+        with pytest.raises(ValueError, match="holds another run: data.train"):
+            start(**other)
 
 
 def test_evaluation_takes_loaders_and_data_sets():

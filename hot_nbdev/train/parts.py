@@ -80,10 +80,7 @@ class Sampled:
         return self.part[torch.randint(len(self.part), indices.shape)]
 
     def to(self, device) -> "Sampled":
-        return type(self)(self.part.to(device), self.samples)
-
-    def fingerprint(self) -> str:
-        return f"{self.part.fingerprint()} {self.samples}"
+        return type(self)(self.part.to(device) if hasattr(self.part, "to") else self.part, self.samples)
 
 
 def sampled(

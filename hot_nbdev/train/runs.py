@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from ..storage import Locked, atomic_write, lock
-from .parts import Samples, as_part
+from .parts import Sampled, Samples, as_part
 from .results import write_csv
 
 # %% ../../nbs/57_runs.ipynb #7b965d19
@@ -143,6 +143,8 @@ def _part_facts(part) -> dict | str:
     "What it says itself, or a digest of each thing that it holds."
     if callable(getattr(part, "fingerprint", None)):
         return part.fingerprint()
+    if isinstance(part, Sampled):
+        return f"{_part_facts(part.part)} {part.samples}"
     if isinstance(part, DataLoader):
         return {"loader": _loader_facts(part), "dataset": _part_facts(part.dataset)}
     part = part.dataset if isinstance(part, Samples) else part
