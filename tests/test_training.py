@@ -532,7 +532,8 @@ def test_a_list_of_samples_is_a_data_set(tmp_path):
 
 
 @pytest.mark.parametrize("make", [Pairs, lambda *t: as_part(TensorDataset(*t)),
-                                  lambda *t: as_part(list(zip(*t, strict=True)))], ids=["one's own", "in memory", "a list"])
+                                  lambda *t: as_part(list(zip(*t, strict=True)))],
+                         ids=["own", "in memory", "a list"])
 def test_some_samples_of_any_part_are_an_epoch(tmp_path, make):
     "Other samples, or another number of them, are another run."
     x, y = torch.randn(13, 4), torch.arange(13) % 2

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from ..config import Config, option
 from ..storage import atomic_write
 from . import devices, runs
 from .parts import as_batch, as_part, loader_batches
-from .runs import Checkpoints, Result, RunState
+from .runs import Checkpoints, Result
 from .tasks import Task
 
 # %% ../../nbs/60_training_library.ipynb #79f7459a
@@ -221,7 +221,7 @@ class Run:
         self.checkpoints, self.bar, self.rates = checkpoints, bar, [group["lr"] for group in made.param_groups]
         self.model, self.optimizer = accelerator.prepare(model, made)
         self.average = None if config.average is None else Average(self.model, config.average)
-        self.state, self.clock, self.fresh = RunState(), time.perf_counter(), []    # losses and norms that nobody has looked at
+        self.state, self.clock, self.fresh = Result(checkpoints.folder), time.perf_counter(), []    # losses and norms that nobody has looked at
 
     def judged(self):
         "The weights that are validated and saved, inside a `with`."
@@ -272,7 +272,8 @@ def _save(run: Run) -> None:
     _look(run)
     run.state.seconds = time.perf_counter() - run.clock
     scaler, tensors = run.accelerator.scaler, devices.run_tensors(run)
-    state = {**asdict(run.state), "scaler": scaler and scaler.state_dict()}
+    state = {**vars(run.state), "scaler": scaler and scaler.state_dict()}
+    del state["folder"]
     _write(run, lambda: run.checkpoints.save(run.state.step, tensors, state))
 
 
@@ -293,7 +294,7 @@ def _resume(run: Run) -> None:
     if last := run.checkpoints.last():
         _, tensors, state = last
         scaler, grown = run.accelerator.scaler, state.pop("scaler")
-        run.state = RunState(**state)
+        run.state = Result(run.checkpoints.folder, **state)
         if run.state.best:
             runs.best_weights(run.checkpoints.folder)           # what cannot be read is found before training
         devices.set_run_tensors(run, tensors, run.state.step)
@@ -382,7 +383,7 @@ def _train(ends: ExitStack, run: Run, train, val, tensorboard: bool, **options) 
         parts = [part.to(a.device) if hasattr(part, "to") else part for part in (train, val)]
         train_epochs(run, *parts, **options)
     devices.set_model_tensors(run.model, runs.best_weights(folder))
-    return Result(**vars(run.state), folder=folder)
+    return run.state
 
 # %% ../../nbs/60_training_library.ipynb #f909fd48
 def fit(
