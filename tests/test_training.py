@@ -23,12 +23,7 @@ from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, Segmenter
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
 from hot_nbdev.train import runs  # noqa: E402
 from hot_nbdev.train.devices import make_accelerator
-from hot_nbdev.train.loop import (
-    TrainConfig,
-    adamw,
-    evaluate,
-    fit,
-)
+from hot_nbdev.train.loop import TrainConfig, adamw, batches, evaluate, fit
 from hot_nbdev.train.parts import as_part, sampled  # noqa: E402
 from hot_nbdev.train.results import read_rows  # noqa: E402
 from hot_nbdev.train.runs import Checkpoints, run_lock  # noqa: E402
@@ -653,6 +648,14 @@ def test_two_processes_give_what_one_gives(tmp_path):
         for name, a in one.items():
             if name.startswith(("model.", "average.")):
                 torch.testing.assert_close(a, two[name], rtol=1e-8, atol=1e-10)
+
+
+def test_the_order_of_the_data_is_that_of_seed_and_epoch():
+    "Of nothing else; that no epoch of one seed is an epoch of another is asserted on page 60."
+    found = batches(20, 8, seed=2, epoch=1)
+    torch.rand(1)
+    assert sorted(torch.cat(found).tolist()) == list(range(20))
+    assert all(map(torch.equal, found, batches(20, 8, seed=2, epoch=1)))
 
 
 def test_the_best_epoch_is_the_best_of_the_history(tmp_path):
