@@ -221,7 +221,8 @@ class Run:
         self.checkpoints, self.bar, self.rates = checkpoints, bar, [group["lr"] for group in made.param_groups]
         self.model, self.optimizer = accelerator.prepare(model, made)
         self.average = None if config.average is None else Average(self.model, config.average)
-        self.state, self.clock, self.fresh = Result(checkpoints.folder), time.perf_counter(), []    # losses and norms that nobody has looked at
+        self.state, self.clock = Result(checkpoints.folder), time.perf_counter()
+        self.fresh = []         # losses and norms that nobody has looked at yet
 
     def judged(self):
         "The weights that are validated and saved, inside a `with`."
@@ -254,7 +255,8 @@ def _look(run: Run) -> None:
 
 
 def _diverged(run: Run, what: str, step: int):
-    raise FloatingPointError(f"fit: {what} at update {step}, in epoch {len(run.state.history) + 1}; {run.checkpoints.last_good()}; "
+    epoch, left = len(run.state.history) + 1, run.checkpoints.last_good()
+    raise FloatingPointError(f"fit: {what} at update {step}, in epoch {epoch}; {left}; "
                              "lower the rate, lengthen the warm-up, clip harder, or look for such numbers in the data")
 
 # %% ../../nbs/60_training_library.ipynb #94ab6d57
@@ -327,7 +329,8 @@ def _end_epoch(run: Run, val, callbacks: Sequence = ()) -> None:
     asked = a.is_main_process and any([callback(dict(epoch)) is True for callback in callbacks])
     asked = a.reduce(torch.tensor(float(asked), device=a.device), "sum").item() > 0      # what the first process was told
     early = config.patience is not None and state.waited >= config.patience
-    state.stopped = "finished" if len(state.history) == config.epochs else "early" if early else "callback" if asked else ""
+    ends = {"finished": len(state.history) == config.epochs, "early": early, "callback": asked}
+    state.stopped = next((why for why, so in ends.items() if so), "")
     # the log first: what a checkpoint calls finished is not taken up again
     _write(run, lambda: runs.write_log(run.checkpoints.folder, state.history, a))
     _save(run)
@@ -413,7 +416,8 @@ def fit(
     with ExitStack() as ends:
         a = devices.make_accelerator(config, own=accelerator, ends=ends)
         shown = a.is_main_process and (sys.stderr.isatty() if progress is None else progress)
-        bar = ends.enter_context(runs.progress_bar(total=_updates(train, config) * config.epochs, shown=shown, leave=False))
+        steps = _updates(train, config) * config.epochs
+        bar = ends.enter_context(runs.progress_bar(total=steps, shown=shown, leave=False))
         devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), _room(model, keep), resume, overwrite, files))
         run = Run(model, task, config, a, checkpoints, bar, optimizer)
         return _train(ends, run, train, val, tensorboard, augment=augment, save_every=save_every, callbacks=callbacks)

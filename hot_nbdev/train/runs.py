@@ -145,11 +145,12 @@ def _part_facts(part) -> dict | str:
     if isinstance(part, Sampled):
         return f"{_part_facts(part.part)} {part.samples}"
     if isinstance(part, DataLoader):
-        passing = "data_source", "dataset", "generator", "epoch", "rank"        # told elsewhere, or different each time
+        passing = "data_source", "dataset", "generator", "epoch", "rank"      # told elsewhere, or different each time
         order = content({k: v for k, v in vars(part.sampler).items() if k not in passing})
-        own = getattr(part.batch_sampler, "fingerprint", str)()                 # of what decides by itself what a batch is
-        return {"loader": {"batch_size": part.batch_size, "drop_last": part.drop_last, "sampler": type(part.sampler).__name__,
-                           "order": order, "batches": own}, "dataset": _part_facts(part.dataset)}
+        own = getattr(part.batch_sampler, "fingerprint", str)()         # of what decides by itself what a batch is
+        loader = {"batch_size": part.batch_size, "drop_last": part.drop_last, "sampler": type(part.sampler).__name__,
+                  "order": order, "batches": own}
+        return {"loader": loader, "dataset": _part_facts(part.dataset)}
     part = part.dataset if isinstance(part, Samples) else part
     held = vars(part) if hasattr(part, "__dict__") else {"content": part}        # a list has no attributes
     return {"samples": len(part), "class": type(part).__name__, **{name: content(value) for name, value in held.items()}}
