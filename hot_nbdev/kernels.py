@@ -152,6 +152,8 @@ def running_sums(
     return s, top
 
 # %% ../nbs/09_kernels.ipynb #c25aabc9
+#| code-fold: true
+#| code-summary: "Source of scaled_sums and scaled_means: what the keys bring, and what a query reads"
 EMPTY = torch.finfo(torch.float32).min / 4     # logarithm of the scale of nothing: finite, so that no nan arises
 
 
@@ -215,6 +217,8 @@ def features_of(
     return phi(q), hidden(phi(k), keys)
 
 # %% ../nbs/09_kernels.ipynb #b58dde45
+#| code-fold: true
+#| code-summary: "Source of row_by_row: the map where rows do not see the same keys"
 def row_by_row(
     phi: Callable,                   # as for `features_of`, and so are q and k
     q: Tensor, k: Tensor,
@@ -255,6 +259,8 @@ class KernelMap(nn.Module):
             return (L @ (R @ v.to(R.dtype))).to(v.dtype)
 
 # %% ../nbs/09_kernels.ipynb #01037db9
+#| code-fold: true
+#| code-summary: "Source of to_past and from_past: causal modes to the front and back"
 def to_past(
     t: Tensor,               # (B, heads, n, f)
     sizes: Sequence[int],    # (n1, …, nk), whose product is n
