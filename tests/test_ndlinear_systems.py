@@ -375,7 +375,8 @@ def test_the_grid_of_settings_has_the_networks_of_the_systems_and_resumes(tmp_pa
 
 def test_spread_and_width_are_read_as_the_plan_says():
     settings = importlib.import_module("studies.ndlinear.ndlinear_settings")
-    test = lambda *of, w, seed: "" if of == ("dense", 0.01) else str(0.9 + w / 10240 + seed / 100)
+    def test(*of, w, seed):
+        return "" if of == ("dense", 0.01) else str(0.9 + w / 10240 + seed / 100)
     rows = [dict(data="digits", model=model, width=str(w), batch="32", rate=str(rate), seed=str(seed),
                  validation=str(1 / w), test=test(model, rate, w=w, seed=seed))
             for model in ("dense", "nd") for w in settings.WIDTHS for rate in settings.PRINTED for seed in range(3)]
