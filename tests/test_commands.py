@@ -5,6 +5,7 @@ import configparser
 import importlib.util
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -382,6 +383,13 @@ def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost, word
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == lost else find(name, *rest))
     assert says in fails(capsys, command, *words)
+
+
+def test_official_volumes_are_asked_for_without_medmnist_and_pictures_name_it(capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "medmnist" else True)
+    monkeypatch.setitem(sys.modules, "medmnist.info", None)
+    assert "the home of vesselmnist3d is https://medmnist.com" in fails(capsys, hot_classify, "--data", "vessel")
+    assert 'pip install "hot_nbdev[medmnist]"' in fails(capsys, hot_classify, "--data", "pathmnist")
 
 
 @pytest.mark.parametrize("words, message", [

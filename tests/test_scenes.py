@@ -59,9 +59,9 @@ def test_ssl4eo_folders(tmp_path, monkeypatch):
         scene_data("ssl4eo_cdl", folder=tmp_path, unchecked=True)
     with pytest.raises(ValueError, match="no checksum.*unchecked=True"):
         scene_data("ssl4eo_cdl", folder=tmp_path)
-    with pytest.raises(ValueError, match="limit is 2"):
+    with pytest.raises(FileNotFoundError, match="limit be 3 or more"):
         scene_data("ssl4eo_cdl", folder=tmp_path, limit=2, unchecked=True)
-    with pytest.raises(ValueError, match="ssl4eo_nlcd and ssl4eo_cdl"):
+    with pytest.raises(ValueError, match="ssl4eo_nlcd, ssl4eo_cdl"):
         scene_data("ssl4eo_x", folder=tmp_path)
 
 

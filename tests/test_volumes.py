@@ -45,14 +45,10 @@ def test_a_volume_set_without_and_with_its_checksum(tmp_path, name, size):
 
 @pytest.mark.parametrize("changed, text", [
     (dict(val_labels=None), "should hold the array 'val_labels'"),
-    (dict(val_labels=np.zeros((2, 1))), "val_labels.*float64"),
-    (dict(val_labels=np.zeros(2, np.uint8)), r"val_labels.*\(2, 1\)"),
-    (dict(test_labels=np.full((2, 1), 7, np.uint8)), "test_labels.*below 2.*7"),
-    (dict(train_images=np.zeros((3, 28, 28), np.uint8)), "train_images.*uint8 of shape"),
-    (dict(train_labels=np.zeros((2, 1), np.uint8)), "train_labels"),
-    (dict(train_images=np.array([None])), "train_images.*cannot be read.*[Pp]ickle"),
+    (dict(test_labels=np.full((2, 1), 7, np.uint8)), r"test_labels.*\[7\].*\[0, 1\]"),
+    (dict(train_images=np.zeros((3, 28, 28), np.uint8)), r"val_images.*\(n, 28, 28\)"),
 ])
-def test_damaged_volumes_name_the_array(tmp_path, changed, text):
+def test_a_damaged_official_file_is_read_like_an_archive_of_ones_own(tmp_path, changed, text):
     path = volumes(tmp_path, "vesselmnist3d", **changed)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=text):
@@ -147,7 +143,9 @@ def test_the_table_of_volumes_is_medmnists():
     info = pytest.importorskip("medmnist.info").INFO
     for name in VOLUMES:
         for size in (28, 64):
-            flag, own, _ = volumes_module._medmnist(name, size)
+            flag, classes, _ = volumes_module._medmnist(name, size)
+            own = volumes_module._info(flag)
+            assert classes == list(own["label"].values())
             theirs = {key: info[flag][key] for key in own} | {"label": dict(enumerate(info[flag]["label"].values()))}
             assert own == theirs
 

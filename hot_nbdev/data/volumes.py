@@ -30,19 +30,15 @@ class VolumeSet(NamedTuple):
     about: dict          # name, md5, file, classes, shift, scale, …
 
 # %% ../../nbs/49_volume_files.ipynb #2b78caaf
-VOLUMES = {      # name -> classes, samples of the three parts, md5 of the file with 28 and with 64 voxels a side (medmnist.com)
+VOLUMES = {      # name -> classes, md5 of the file with 28 and with 64 voxels a side (medmnist.com)
     "organ": ("liver kidney-right kidney-left femur-right femur-left bladder heart lung-right lung-left spleen pancreas".split(),
-              (971, 161, 610), "a0c5a1ff56af4f155c46d46fbb45a2fe", "58a2205adf14a9d0a189cb06dc78bf10"),
-    "nodule": (["benign", "malignant"],
-               (1158, 165, 310), "8755a7e9e05a4d9ce80a24c3e7a256f3", "c47c5b7d457bf6332200d2ea6d64ecd8"),
-    "adrenal": (["normal", "hyperplasia"],
-                (1188, 98, 298), "bbd3c5a5576322bc4cdfea780653b1ce", "17721accfe9fb005146a47d33bc54b2f"),
+              "a0c5a1ff56af4f155c46d46fbb45a2fe", "58a2205adf14a9d0a189cb06dc78bf10"),
+    "nodule": (["benign", "malignant"], "8755a7e9e05a4d9ce80a24c3e7a256f3", "c47c5b7d457bf6332200d2ea6d64ecd8"),
+    "adrenal": (["normal", "hyperplasia"], "bbd3c5a5576322bc4cdfea780653b1ce", "17721accfe9fb005146a47d33bc54b2f"),
     "fracture": ([f"{kind} rib fracture" for kind in ("buckle", "nondisplaced", "displaced")],
-                 (1027, 103, 240), "6aa7b0143a6b42da40027a9dda61302f", "f01d7e6316aedf4210da0da5b7437b42"),
-    "vessel": (["vessel", "aneurysm"],
-               (1335, 191, 382), "b41fd4f7e7e2feedddb201585ecafa1b", "6bb274a8846e1097066dcd64e2c4520f"),
-    "synapse": (["inhibitory synapse", "excitatory synapse"],
-                (1230, 177, 352), "1235b78a3cd6280881dd7850a78eadb6", "43bd14ebf3af9d3dd072446fedc14d5e"),
+                 "6aa7b0143a6b42da40027a9dda61302f", "f01d7e6316aedf4210da0da5b7437b42"),
+    "vessel": (["vessel", "aneurysm"], "b41fd4f7e7e2feedddb201585ecafa1b", "6bb274a8846e1097066dcd64e2c4520f"),
+    "synapse": (["inhibitory synapse", "excitatory synapse"], "1235b78a3cd6280881dd7850a78eadb6", "43bd14ebf3af9d3dd072446fedc14d5e"),
 }
 _SHA256 = {"adrenalmnist3d.npz": "8ffd78c0f000265deb7cf4ee0b454136fb3170f9839ecaa7bb01adf9f88aa7d1",
            "vesselmnist3d.npz": "cc00c6b0869bf1f68cf7c13e52e8585eb2f38991acab5ad7abe1af1814a83206"}
@@ -51,9 +47,8 @@ _SHA256 = {"adrenalmnist3d.npz": "8ffd78c0f000265deb7cf4ee0b454136fb3170f9839eca
 def _info(flag: str) -> dict:
     "What medmnist says of one of its sets; nothing for another name. The volumes need no package for it."
     if (name := flag.removesuffix("mnist3d")) in VOLUMES:
-        classes, counts, *sums = VOLUMES[name]
-        info = {"label": dict(enumerate(classes)), "n_samples": dict(zip(PARTS, counts)), "n_channels": 1, "license": "CC BY 4.0",
-                "task": "binary-class" if len(classes) == 2 else "multi-class"}
+        classes, *sums = VOLUMES[name]
+        info = {"label": dict(enumerate(classes)), "license": "CC BY 4.0", "task": "binary-class" if len(classes) == 2 else "multi-class"}
         for tag, md5 in zip(("", "_64"), sums):
             info |= {f"url{tag}": f"https://zenodo.org/records/10519652/files/{name}mnist3d{tag}.npz?download=1", f"MD5{tag}": md5}
         return info
@@ -65,38 +60,16 @@ def _info(flag: str) -> dict:
     return INFO.get(flag, {})
 
 # %% ../../nbs/49_volume_files.ipynb #8e2f6a14
-def _medmnist(name: str, size: int) -> tuple[str, dict, Source]:
-    "medmnist's name, its own description of the data, and the file as an entry of the table."
+def _medmnist(name: str, size: int) -> tuple[str, list, Source]:
+    "medmnist's name, the classes, and the file as an entry of the table."
     flag, tag = f"{name}mnist3d" if name in VOLUMES else name, "" if size == 28 else f"_{size}"
     info = _info(flag)
     if f"url{tag}" not in info or "multi-label" in info["task"]:
         raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} with the sizes 28 and 64, medmnist's "
                          "pictures with one label (128 and 224 as well), such as pathmnist, and the path of an .npz")
     file, order = f"{flag}{tag}.npz", 3 if "3d" in flag else 2
-    return flag, info, Source(file, "https://medmnist.com", info[f"url{tag}"], info[f"MD5{tag}"], (size,) * order, info["license"],
-                              "medmnist", _SHA256.get(file))
-
-# %% ../../nbs/49_volume_files.ipynb #23ba4162
-def _official(name: str, size: int, folder, download: bool, verify: bool) -> VolumeSet:
-    flag, info, source = _medmnist(name, size)
-    path, classes = official_file(flag, source, folder, download, verify), list(info["label"].values())
-    arrays, where = load_arrays(path, _NAMES, "volume_data"), f"in {path} should be"
-    shape = (*source.shape, *[3] * (info["n_channels"] == 3 and len(source.shape) == 2))
-    for name, array in arrays.items():
-        split, kind = name.split("_")
-        n = info["n_samples"][split] if verify else len(arrays[f"{split}_images"])
-        want = (n, *shape) if kind == "images" else (n, 1)
-        if array.shape != want or array.dtype != np.uint8:
-            raise ValueError(f"volume_data: {name} {where} uint8 of shape {want} and is {array.dtype} of shape {array.shape}; get the "
-                             f"official file from {source.home}")
-        if kind == "labels" and n and array.max() >= len(classes):
-            raise ValueError(f"volume_data: {name} {where} below {len(classes)}, but holds {array.max()}; get the official file from "
-                             f"{source.home}")
-    axis = "none" if shape == source.shape else "last"
-    images = {s: torch.from_numpy(_channels_last(arrays[f"{s}_images"], axis)) for s in PARTS}
-    labels = {s: torch.from_numpy(arrays[f"{s}_labels"][:, 0]).long() for s in PARTS}
-    about = {"name": flag, "md5": source.md5, "file": str(path), "classes": classes, "shift": 0.0, "scale": 255.0, "axis": axis, "told": []}
-    return VolumeSet(images, labels, None, about)
+    return flag, list(info["label"].values()), Source(file, "https://medmnist.com", info[f"url{tag}"], info[f"MD5{tag}"], (size,) * order,
+                                                      info["license"], "medmnist", _SHA256.get(file))
 
 # %% ../../nbs/49_volume_files.ipynb #d3023781
 def channel_axis(
@@ -139,19 +112,19 @@ def _codes(labels: np.ndarray, n: int, where: str) -> np.ndarray:
     return labels.astype(np.int64) if kind in "fb" else labels.astype("U") if kind == "S" else labels
 
 
-def _own_labels(path: Path, arrays: dict) -> tuple[dict, list]:
-    "Numbers of the classes for each part, and the labels that stand for them."
+def _labels(path: Path, arrays: dict, known: np.ndarray | None) -> tuple[dict, list]:
+    "Numbers of the classes for each part, and the labels that stand for them: those that are known, or of the training part."
     found = {s: _codes(arrays[f"{s}_labels"], len(arrays[f"{s}_images"]), f"volume_data: {s}_labels in {path}") for s in PARTS}
-    known = np.unique(found["train"])
+    known = np.unique(found["train"]) if known is None else known
     for split, labels in found.items():
         new = np.setdiff1d(labels, known)
         if len(new) or len(known) < 2:
-            raise ValueError(f"volume_data: {split}_labels in {path} hold {new.tolist()[:5]}, but train_labels hold "
-                             f"only {known.tolist()[:5]}; give the training part each class, and two of them at least")
+            raise ValueError(f"volume_data: {split}_labels in {path} hold {new.tolist()[:5]}, but the classes are {known.tolist()[:5]}; give "
+                             "the training part each class, and two of them at least")
     return {s: torch.from_numpy(np.searchsorted(known, labels)).long() for s, labels in found.items()}, known.tolist()
 
 # %% ../../nbs/49_volume_files.ipynb #1e1e8447
-def _own_images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, str]:
+def _images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, str]:
     "Items with a mode for channels, checked, for each part; and where their channels stood."
     shape, mask = arrays["train_images"].shape[1:], arrays.get("train_masks")
     for axis, sizes in {"none": shape, "last": shape[:-1], "first": shape[1:]}.items():
@@ -169,7 +142,7 @@ def _own_images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, s
     return found, axis
 
 # %% ../../nbs/49_volume_files.ipynb #585f1875
-def _own_masks(path: Path, arrays: dict, images: dict) -> dict | None:
+def _masks(path: Path, arrays: dict, images: dict) -> dict | None:
     "Masks, if the archive has them for each part."
     masks = {}
     for split in PARTS if len(arrays) > len(_NAMES) else ():
@@ -191,44 +164,34 @@ def _scale(images: Tensor, mask: Tensor | None) -> tuple:
     scale = torch.where(scale > 1e-12 * shift.abs(), scale, 1.0)
     return (shift.item(), scale.item()) if len(shift) == 1 else (shift.float(), scale.float())
 
-# %% ../../nbs/49_volume_files.ipynb #b15d6ebf
-def _own(path: Path, channels: str | None) -> VolumeSet:
-    arrays = load_arrays(path, _NAMES, "volume_data", [f"{s}_masks" for s in PARTS])
-    images, axis = _own_images(path, arrays, channels)
-    labels, codes = _own_labels(path, arrays)
-    masks = _own_masks(path, arrays, images)
-    shift, scale = _scale(images["train"], masks and masks["train"])
-    words, (*sizes, last) = isinstance(codes[0], str), images["train"].shape[1:]
-    told = [f"items are {' × '.join(map(str, sizes))} with {last} channels, read from the {axis} axis"] * (axis != "none")
-    return VolumeSet(images, labels, masks, {
-        "name": path.stem, "md5": None, "file": str(path), "codes": None if words else codes,
-        "classes": codes if words else [f"class {c}" for c in codes], "shift": shift, "scale": scale, "axis": axis, "told": told})
-
 # %% ../../nbs/49_volume_files.ipynb #f7793169
 def load_volumes(
     name: str | Path,                     # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
     size: int = 28,                       # places a side, of an official set
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     download: bool = True,
-    verify: bool = True,                  # check checksum and official counts
+    verify: bool = True,                  # check the checksum
     channels: str | None = None,          # of an .npz: 'last', 'first' or 'none', where its shapes do not tell
 ) -> VolumeSet:
     "A set of MedMNIST in its official split, or an archive of one's own with the same names of arrays."
-    if Path(name).suffix != ".npz":
-        return _official(str(name), size, folder, download, verify)
-    if not Path(name).is_file():
-        raise FileNotFoundError(f"volume_data: there is no file {name}; give the path of an .npz, or one of "
-                                f"{', '.join(VOLUMES)}")
-    return _own(Path(name), channels)
-
-# %% ../../nbs/49_volume_files.ipynb #b5f4ea22
-def _unlike_bytes(low: float, high: float, whole: bool, trained: float) -> str | None:
-    "Why values cannot be bytes such as those of the training, or None."
-    if low < 0 or high > 255:
-        return f"lie between {low:g} and {high:g}; scale them to 0…255 as the training data were"
-    if 0 < high <= 1 < trained:
-        return "lie between 0 and 1, but training had values up to 255; multiply by 255 if 1 is the brightest value"
-    return None if whole else "are not whole numbers between 0 and 255, as those of the training were; round them"
+    path, known, official = Path(name), None, Path(name).suffix != ".npz"
+    if official:
+        flag, classes, source = _medmnist(str(name), size)
+        path, known = official_file(flag, source, folder, download, verify), np.arange(len(classes))
+    elif not path.is_file():
+        raise FileNotFoundError(f"volume_data: there is no file {name}; give the path of an .npz, or one of {', '.join(VOLUMES)}")
+    arrays = load_arrays(path, _NAMES, "volume_data", [f"{s}_masks" for s in PARTS])
+    images, axis = _images(path, arrays, channels)
+    labels, codes = _labels(path, arrays, known)
+    masks = _masks(path, arrays, images)
+    shift, scale = _scale(images["train"], masks and masks["train"])
+    about = {"file": str(path), "shift": shift, "scale": scale, "axis": axis, "told": []}
+    if official:
+        return VolumeSet(images, labels, masks, {"name": flag, "md5": source.md5, "classes": classes, **about})
+    words, (*sizes, last) = isinstance(codes[0], str), images["train"].shape[1:]
+    about["told"] = [f"items are {' × '.join(map(str, sizes))} with {last} channels, read from the {axis} axis"] * (axis != "none")
+    return VolumeSet(images, labels, masks, {"name": path.stem, "md5": None, "codes": None if words else codes,
+                                             "classes": codes if words else [f"class {c}" for c in codes], **about})
 
 # %% ../../nbs/49_volume_files.ipynb #11822f6f
 def check_volumes(
@@ -238,21 +201,30 @@ def check_volumes(
 ) -> tuple[Tensor, list[str]]:     # (n, *sizes, channels), scaled, float32; what is to be told
     "Compare new items with those that a model was trained on, and scale them."
     sizes, channels, axis = tuple(about.get("sizes", images.shape[-3:])), about.get("channels", 1), about.get("axis", "last")
-    layouts = {**{axis: (channels, *sizes) if axis == "first" else (*sizes, channels)}, **({"none": sizes} if channels == 1 else {})}
+    layouts = {axis: (channels, *sizes) if axis == "first" else (*sizes, channels)} | ({"none": sizes} if channels == 1 else {})
     found = [a for a, item in layouts.items() if images.shape[-len(item):] == item and images.ndim - len(item) in (0, 1)]
     if not found or 0 in images.shape:
         raise ValueError(f"check_volumes: {where} should hold items of the size {sizes} that the model was trained "
                          f"on, with {channels} channels, but has the shape {images.shape}; bring them to that size")
     check_numbers(images, f"check_volumes: {where}")
     if about.get("dtype", "uint8") == "uint8":
-        wrong = _unlike_bytes(images.min(), images.max(), images.dtype.kind in "iu" or bool((images % 1 == 0).all()),
-                              about.get("high", 255))
-        if wrong:
-            raise ValueError(f"check_volumes: the values of {where} {wrong}")
+        _check_bytes(images, about.get("high", 255), where)
     x = torch.from_numpy(_channels_last(images.astype(np.float32).reshape(-1, *layouts[found[0]]), found[0]))
     x = (x - torch.as_tensor(about["shift"]).float()) / torch.as_tensor(about["scale"]).float()
     far = int((x.abs() > 20).sum())
     return x, [f"{far} values of {where} lie more than 20 deviations from what training saw"] * bool(far)
+
+
+def _check_bytes(images: np.ndarray, trained: float, where: str) -> None:
+    "Raise where values cannot be bytes such as those of the training."
+    low, high = images.min(), images.max()
+    for wrong, why in [
+        (low < 0 or high > 255, f"lie between {low:g} and {high:g}; scale them to 0…255 as the training data were"),
+        (0 < high <= 1 < trained, "lie between 0 and 1, but training had values up to 255; multiply by 255 if 1 is the brightest value"),
+        ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of the training were; round them"),
+    ]:
+        if wrong:
+            raise ValueError(f"check_volumes: the values of {where} {why}")
 
 # %% ../../nbs/49_volume_files.ipynb #e6f03781
 def volume_evaluator(
@@ -313,12 +285,12 @@ def augment_volumes(
     shifts: int = 0,        # shift it along each mode by at most so many places
 ) -> Callable | None:       # (x, y) -> (x, y), or (x, mask, y) -> the same; None where nothing changes
     "What training does to each batch of items (B, *sizes, channels)."
-    def augment(*batch):
-        *some, y = batch                                # x, and perhaps a mask
-        modes = tuple(range(1, some[0].ndim - 1))
-        for wanted, change in ((flips, random_flips), (shifts, lambda x, modes, *mask: random_shifts(x, shifts, modes, *mask))):
-            if wanted:
-                found = change(some[0], modes, *some[1:])
-                some = found if len(some) > 1 else [found]
-        return (*some, y)
+    def augment(x, *others):
+        *mask, y = others
+        modes = tuple(range(1, x.ndim - 1))
+        if flips:
+            x, *mask = random_flips(x, modes, *mask) if mask else [random_flips(x, modes)]
+        if shifts:
+            x, *mask = random_shifts(x, shifts, modes, *mask) if mask else [random_shifts(x, shifts, modes)]
+        return x, *mask, y
     return augment if flips or shifts else None
