@@ -18,7 +18,6 @@ from hot_nbdev.data.files import (
     load_array,
     load_arrays,
     official_file,
-    read_whole,
 )
 
 BODY = bytes(range(256)) * 4000          # about a megabyte: several reads
@@ -159,17 +158,6 @@ def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
         official_file("x", source, tmp_path)
     assert official_file("x", source, tmp_path, unchecked=True) == path
     assert official_file("x", source, tmp_path, verify=False) == path
-
-
-def test_all_members_of_a_gzip_file_are_read(tmp_path):
-    packed = gzip.compress(b"first\n") + gzip.compress(b"second\n")
-    (tmp_path / "x.txt.gz").write_bytes(packed)
-    got = fetch((tmp_path / "x.txt.gz").as_uri(), tmp_path / "x.txt", hashlib.sha256(b"first\nsecond\n").hexdigest())
-    assert got.read_bytes() == read_whole(tmp_path / "x.txt.gz") == b"first\nsecond\n"
-    (tmp_path / "cut.gz").write_bytes(packed[:-9])
-    with pytest.raises(ValueError, match="cannot be unpacked.*cut off"):
-        read_whole(tmp_path / "cut.gz")
-    assert files(tmp_path) == ["cut.gz", "x.txt", "x.txt.gz"]
 
 
 def test_downloads_without_pooch_name_the_extra(tmp_path, monkeypatch):

@@ -157,14 +157,3 @@ def test_fields_of_a_file(tmp_path):
     np.save(tmp_path / "bad.npy", bad)
     with pytest.raises(ValueError, match="bad.npy"):
         motion_data(str(tmp_path / "bad.npy"), (4, 4))
-
-
-@pytest.mark.parametrize("settings, message", [
-    (dict(name="white", sizes=(8, 8), move="turn"), "choose 'shift' or 'align'"),
-    (dict(name="indian_pines", sizes=(8, 8), move="align"), "for shifts, the scenes indian_pines and sentinel2"),
-    (dict(name="indian_pines", sizes=(64, 64), reach=(8, 8)), "choose another size or a smaller reach"),
-    (dict(name="indian_pines", sizes=(8, 8, 8)), "give one number for each mode"),
-])
-def test_what_it_refuses(settings, message):
-    with pytest.raises(ValueError, match=message):
-        motion_data(**settings)

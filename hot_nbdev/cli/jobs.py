@@ -226,7 +226,8 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
 def _class_weights(job, parts) -> torch.Tensor | None:
     "Weights in the loss, from the counts of the training part."
     counts = parts.about["class_counts"]["train"]
-    return None if job.class_weights == "none" else balanced_weights(torch.arange(len(counts)).repeat_interleave(counts), len(counts))
+    labels = torch.arange(len(counts)).repeat_interleave(counts)
+    return None if job.class_weights == "none" else balanced_weights(labels, len(counts))
 
 
 def _flip_scenes(x, y):

@@ -67,8 +67,8 @@ def data_folder(
     folder = folder or os.environ.get("HOT_DATA")
     if not folder or not Path(folder).is_dir():
         came = f"{folder} is not a folder" if folder else "no folder is named"
-        raise FileNotFoundError(f"data_folder: {came}; give folder=, or set the environment variable HOT_DATA to the folder that "
-                                f"holds the files{more}")
+        raise FileNotFoundError(f"data_folder: {came}; give folder=, or set the environment variable HOT_DATA to the "
+                                f"folder that holds the files{more}")
     return Path(folder)
 
 # %% ../../nbs/47_files.ipynb #04a2f1cd
@@ -88,7 +88,7 @@ def _download(url: str, part: Path, progress: bool) -> None:
         return
     try:
         import pooch
-        load = pooch.HTTPDownloader(progressbar=progress, chunk_size=1 << 18, timeout=30, headers={"Accept-Encoding": "identity"})
+        load = pooch.HTTPDownloader(progress, chunk_size=1 << 18, timeout=30, headers={"Accept-Encoding": "identity"})
     except (ImportError, ValueError) as e:          # ValueError: no tqdm for the bar
         raise ImportError('fetch: downloads need pooch and tqdm; install them with pip install '
                           '"hot_nbdev[train]", or put the file there by hand') from e
@@ -134,14 +134,15 @@ def official_file(
     "Find an official file in the data folder or one folder below, or download it; check it."
     folder = data_folder(folder, f"; the home of {name} is {source.home}")
     base = Path(source.file).name
-    path = next((p for p in [folder / source.file, folder / base, *sorted(folder.glob(f"*/{base}"))] if p.exists()), None)
+    places = [folder / source.file, folder / base, *sorted(folder.glob(f"*/{base}"))]
+    path = next((p for p in places if p.exists()), None)
     if path is None:
         return _fetched(name, source, folder, download, unchecked)
     if path.is_file():
         _refuse_page(path, source.home)
     if verify and not source.checksum and not unchecked:
-        raise ValueError(f"{name}: no checksum of {path} is known, so nothing tells whether it is the official file, or a part or a "
-                         f"change of it. Compare it with {source.home}, and use it by unchecked=True")
+        raise ValueError(f"{name}: no checksum of {path} is known, so nothing tells whether it is the official file; "
+                         f"compare it with {source.home}, and use it by unchecked=True")
     if verify and source.checksum and (came := _other_sum(path, source.checksum)):
         raise ValueError(f"{name}: {path} should have the checksum {source.checksum}, but has {came}: it is cut off, "
                          f"changed or another version. Get it from {source.home}, or read it as it is by verify=False")
@@ -161,8 +162,9 @@ def _fetched(name: str, source: Source, folder: Path, download: bool, unchecked:
             return fetch(source.url, folder / source.file, source.checksum, unchecked)
         except (OSError, ImportError) as e:
             more = f". {e}"
-    raise FileNotFoundError(f"{name}: {source.file} is not in {folder}. Get it from {source.home} (checksum {source.checksum or 'not known'}) "
-                            f"and put it there, or name another folder by folder= or HOT_DATA{more}")
+    raise FileNotFoundError(f"{name}: {source.file} is not in {folder}. Get it from {source.home} (checksum "
+                            f"{source.checksum or 'not known'}) and put it there, or name another folder by folder= or "
+                            f"HOT_DATA{more}")
 
 # %% ../../nbs/47_files.ipynb #8356c9a1
 def load_arrays(

@@ -43,14 +43,14 @@ def smooth_fields(
 
 # %% ../../nbs/62_moved.ipynb #525de374
 def _take(fields: Tensor, which: Tensor, places: Sequence[Tensor]) -> Tensor:
-    "Of fields (F, L1, …, Lk) a window of one for each sample: `which` (B,), and for each mode its places (B, n_m) in the source."
+    "For each sample a window of one of the fields (F, L1, …, Lk); of each mode the places (B, n_m) in the source."
     k = len(places)
     index = [p.view(len(p), *[1] * m, -1, *[1] * (k - 1 - m)) for m, p in enumerate(places)]
     return fields[(which.view(-1, *[1] * k), *index)]
 
 # %% ../../nbs/62_moved.ipynb #c0eff57c
-def _moves(sources: Sequence[int], sizes: Sequence[int], reach: Sequence[int], torus: bool, samples: int, generator) -> Tensor:
-    "For each sample its field, the first place of frame 0 in each mode, and the shift in each mode: (samples, 1 + 2k), int64."
+def _moves(sources: Sequence[int], sizes: Sequence[int], reach: Sequence[int], torus: bool, samples: int, generator):
+    "For each sample its field, the first place of frame 0 in each mode, and the shift in each mode."
     chance = lambda: torch.rand(samples, generator=generator, dtype=torch.float64)
     columns, shifts = [(chance() * sources[0]).long()], []
     for r, n in zip(reach, sizes):
@@ -207,14 +207,14 @@ def _in_turn(fields: Tensor, mode: int) -> tuple:
     "The first seven tenths of the fields, or of another mode, the next tenth, the last two; scaled by the first."
     n = fields.shape[mode] if fields.ndim > mode else 0
     if n < 10 or fields.ndim < 2:
-        raise ValueError(f"motion_data: {n} {'rows' if mode else 'fields'}, of shape {tuple(fields.shape)}, do not make three parts; give at "
-                         "least 10")
+        raise ValueError(f"motion_data: {n} {'rows' if mode else 'fields'}, of shape {tuple(fields.shape)}, do not make "
+                         "three parts; give at least 10")
     cuts = fields.tensor_split([n * 7 // 10, n * 8 // 10], mode)
     return _scaled(list(cuts), cuts[0].reshape(1, -1))
 
 # %% ../../nbs/62_moved.ipynb #49436024
-def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: dict) -> tuple:  # parts, on a torus?, more of about
-    "Fields of the three parts."
+def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: dict) -> tuple:
+    "Fields of the three parts, whether they are on a torus, and more of what is known of them."
     if name in KINDS:           # all different
         chance = torch.Generator().manual_seed(seed)
         return [KINDS[name](count, sizes, chance) for count in FIELDS.values()], True, {"md5": None, "input": {"own": True}}
@@ -224,8 +224,8 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
         parts, mean, std = _in_turn(torch.from_numpy(array.astype("float64")), 1 if move == "align" else 0)
         return parts, False, {"md5": None, "input": {"shift": (mean.item(),), "scale": (std.item(),)}}
     if name not in ("indian_pines", "sentinel2") or move == "align":
-        raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, and the path of a .npy of fields (F, n1, …, nk), or of "
-                         "sheets (F, rows, columns) to be aligned; for shifts, the scenes indian_pines and sentinel2")
+        raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, and the path of a .npy of fields (F, n1, …, nk) "
+                         "or sheets (F, rows, columns); for shifts, the scenes indian_pines and sentinel2")
     scene = load_scene(name, **finding)
     values = scene.values.movedim((0, 1), (-2, -1))         # bands, or dates and bands, first
     values = values.reshape(-1, *values.shape[-2:]).double()

@@ -94,7 +94,7 @@ def read_inputs(
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d10
 def _check_output(path: str | Path, inputs: Sequence[str | Path], run: str | Path, overwrite: bool = False) -> Path:
-    "The file that will be written, whose folder exists now; an input, a file of the run, or another one that is there is an error."
+    "The file that will be written, whose folder exists now; it is no input, no file of the run, and no other one."
     path, there = Path(path), Path(path).exists()
     for wrong, why in [
         (there and any(Path(i).exists() and path.samefile(i) for i in inputs), "is the file that is read, and would be lost; name another one"),
@@ -126,7 +126,7 @@ def _shown(steps: Sequence, unit: str):
     return progress_bar(steps, unit)
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d2z
-def _forecast(model: nn.Module, inputs: Inputs, path: Path, mend: bool = False, sort: bool = False, time=None, step=None) -> Answer:
+def _forecast(model: nn.Module, inputs: Inputs, path: Path, mend=False, sort=False, time=None, step=None) -> Answer:
     "A row for each step behind the last row of a series, in the units, the calendar and the layout of the file."
     T, hide = model.config.lookback, inputs.masked and not mend
     series = load_series(path, mend=mend or hide, sort=sort, time=time or inputs.time, step=step or inputs.step)
@@ -155,9 +155,12 @@ def _classify(model: nn.Module, inputs: Inputs, path: Path, key: str | None = No
     "For each picture or volume (n, *item), or one of them, a row: its number, its class, the probabilities."
     x, told = check_volumes(load_array(path, key, "predict"), inputs.known(), str(path))
     name = (key or "").replace("_images", "_masks")          # test_masks beside test_images, if the archive has them
-    beside = load_arrays(path, [], "predict", [name]) if inputs.masked and Path(path).suffix == ".npz" and name != key else {}
-    masks = [torch.from_numpy(mask) for mask in beside.values()]
+    beside = inputs.masked and Path(path).suffix == ".npz" and name != key
+    masks = [torch.from_numpy(mask) for mask in load_arrays(path, [], "predict", [name]).values()] if beside else []
     for mask in masks:
+        if mask.dtype != torch.bool or mask.numel() != x[..., 0].numel():
+            raise ValueError(f"{path}: {name} should be bool of shape {tuple(x.shape[:-1])}, but is {mask.dtype} of shape "
+                             f"{tuple(mask.shape)}; True means a known place")
         x, told = x.masked_fill(~mask[..., None], 0.0), [*told, "a mask hides places that are missing"]
     batches = list(zip(*(t.split(64) for t in (x, *masks)), strict=True))
     p = torch.cat([model(*batch).softmax(-1) for batch in _shown(batches, "batch")])
@@ -173,7 +176,8 @@ def _segment(model: nn.Module, inputs: Inputs, path: Path, key: str | None = Non
     if x.ndim != model.config.order + 1:
         raise ValueError(f"{path} should be a scene with {model.config.order} modes and bands, but its shape is {tuple(x.shape)}")
     (H, W), size = x.shape[-3:-1], inputs.window
-    labels, corners = torch.zeros(H, W, dtype=torch.int64), [sorted({*range(0, n - size + 1, size), n - size}) for n in (H, W)]
+    labels = torch.zeros(H, W, dtype=torch.int64)
+    corners = [sorted({*range(0, n - size + 1, size), n - size}) for n in (H, W)]
     for i, j in _shown(list(itertools.product(*corners)), "window"):
         y = model(x[None, ..., i:i + size, j:j + size, :])
         labels[i:i + size, j:j + size] = y.mean(list(range(y.ndim - 3)), dtype=torch.float32).argmax(-1)
@@ -223,15 +227,16 @@ def _write(path: Path, answer: Answer) -> None:
 def _load_run(run: str | Path) -> tuple[nn.Module, Inputs]:
     "The model of a run in evaluation mode, and how its data were prepared, which must agree."
     inputs, model = read_inputs(run), load_model(run)
-    named, classes = {"classify": inputs.classes, "segment": inputs.codes}.get(inputs.task), getattr(model.config, "classes", None)
+    named = {"classify": inputs.classes, "segment": inputs.codes}.get(inputs.task)
+    classes = getattr(model.config, "classes", None)
     if named and classes not in (None, len(named)):
         raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train the run again")
     return model, inputs
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d24
 _TASKS = {      # what answers, and how its file ends
-    "forecast": (_forecast, "-forecast.csv"), "classify": (_classify, "-classes.csv"), "segment": (_segment, "-labels.npy"),
-    "motion": (_motion, "-next.npy")}
+    "forecast": (_forecast, "-forecast.csv"), "classify": (_classify, "-classes.csv"),
+    "segment": (_segment, "-labels.npy"), "motion": (_motion, "-next.npy")}
 
 
 @torch.no_grad()
@@ -255,6 +260,8 @@ def predict(
     work, ending = _TASKS[inputs.task]
     out = _check_output(to or Path(file).stem + ending, [file], run, overwrite)
     drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None
+    if drawn == out:
+        raise ValueError(f"{out} would be replaced by the picture; name another file by to=, or leave it out by picture=False")
     if drawn:
         _check_output(drawn, [file, out], run, overwrite)
     answer = work(model, inputs, file, *((mend, sort, time, step) if inputs.task == "forecast" else (key,)))

@@ -24,11 +24,13 @@ _LAI = "https://github.com/laiguokun/multivariate-time-series-data"
 
 
 def _ett(file: str, rows: int, md5: str, sha256: str | None = None) -> Source:
-    return Source(file, _ETT, f"{_RAW}/zhouhaoyi/ETDataset/main/ETT-small/{file}", md5, (rows, 7), "CC BY-ND 4.0", "informer", sha256)
+    url = f"{_RAW}/zhouhaoyi/ETDataset/main/ETT-small/{file}"
+    return Source(file, _ETT, url, md5, (rows, 7), "CC BY-ND 4.0", "informer", sha256)
 
 
 def _tsl(file: str, shape: tuple, md5: str | None = None, sha256: str | None = None) -> Source:
-    return Source(file, _TSL, f"{_TSL}/resolve/main/{file.removesuffix('.csv')}/{file}", md5, shape, "not stated", "autoformer", sha256)
+    url = f"{_TSL}/resolve/main/{file.removesuffix('.csv')}/{file}"
+    return Source(file, _TSL, url, md5, shape, "not stated", "autoformer", sha256)
 
 # %% ../../nbs/48_series.ipynb #2e952e3a
 SERIES = {
@@ -152,8 +154,8 @@ def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked
         values = values.ffill().bfill()         # the last good value before; at the start the first one
     for broken, right in _UNITS.items() if mend else ():
         names = [n.replace(broken, right) for n in names]
-    return Series(torch.tensor(values.to_numpy()), table.times and table.times.pick(rows), names, report, torch.from_numpy(~bad), every,
-                  table.layout)
+    times = table.times and table.times.pick(rows)
+    return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, table.layout)
 
 # %% ../../nbs/48_series.ipynb #c4e69c4f
 def load_series(
@@ -173,7 +175,7 @@ def load_series(
     if source:
         path = official_file(str(name), source, folder, download, verify, unchecked)
     elif not path.is_file():
-        raise FileNotFoundError(f"load_series: {str(name)!r} is neither a file nor a known name; known are {', '.join(SERIES)}")
+        raise FileNotFoundError(f"load_series: there is no file {str(name)!r}; known are {', '.join(SERIES)}")
     table = read_table(path, time, step)
     if source and verify and table.values.shape != source.shape:
         raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get it from "

@@ -311,11 +311,11 @@ def scene_data(
 # %% ../../nbs/51_data_library.ipynb #fd214401
 def _splits(scene: Scene, scaler: Scaler, parts: list, counts: list, window: int, dates: int, **more) -> Splits:
     "Three parts of a scene or of images, with what is known of them."
-    classes, codes = list(scene.classes.values()), list(scene.classes)
-    return Splits(*parts, {"name": scene.name, "md5": scene.source and scene.source.md5, "scaler": scaler, "classes": classes, "codes": codes,
-                           "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), "told": [],
-                           "input": {"data": scene.name, "classes": classes, "codes": codes, **scaler.lists(), "window": window, "dates": dates},
-                           "file": scene.report["file"], "report": scene.report, **more})
+    classes = {"classes": list(scene.classes.values()), "codes": list(scene.classes)}
+    return Splits(*parts, {
+        "name": scene.name, "md5": scene.source and scene.source.md5, "file": scene.report["file"], "report": scene.report, "told": [],
+        "scaler": scaler, "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), **classes,
+        "input": {"data": scene.name, **classes, **scaler.lists(), "window": window, "dates": dates}, **more})
 
 
 def _scene_parts(scene: Scene, region: Tensor, window: int, stride: int) -> Splits:
@@ -326,10 +326,12 @@ def _scene_parts(scene: Scene, region: Tensor, window: int, stride: int) -> Spli
     if not all(map(len, parts)) or not counts[0].any():
         raise ValueError(f"scene_data: {scene.name}: no window of {window} pixels fits into one of the parts, or no labeled pixel is in "
                          "the training part; use a smaller window, a larger block, a smaller gap or another seed")
-    sentinels, lost = scene.report["sentinels"], [c for c, n in zip(scene.classes.values(), counts[0].tolist()) if not n]
+    sentinels = scene.report["sentinels"]
+    lost = [c for c, n in zip(scene.classes.values(), counts[0].tolist()) if not n]
     told = [f"{sentinels} values of the scene are -9999, left as numbers"] * bool(sentinels)
     told += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)
-    return _splits(scene, scaler, parts, counts, window, scaled.shape[2] if scaled.ndim == 4 else 0, told=told, region=region)
+    dates = scaled.shape[2] if scaled.ndim == 4 else 0
+    return _splits(scene, scaler, parts, counts, window, dates, told=told, region=region)
 
 # %% ../../nbs/51_data_library.ipynb #fd214402
 def _image_parts(scene: Scene, fractions: Sequence[float], seed: int) -> Splits:
@@ -340,4 +342,5 @@ def _image_parts(scene: Scene, fractions: Sequence[float], seed: int) -> Splits:
     parts = torch.tensor_split(order, [int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))])
     scaler = Scaler.fit(x[parts[0]])
     counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(scene.classes)) for p in parts]
-    return _splits(scene, scaler, [Items(x[p], y[p], scaler.mean.float(), scaler.std.float()) for p in parts], counts, y.shape[-1], 0)
+    items = [Items(x[p], y[p], scaler.mean.float(), scaler.std.float()) for p in parts]
+    return _splits(scene, scaler, items, counts, y.shape[-1], 0)

@@ -18,7 +18,7 @@ from .files import read_whole
 from .times import Times, forms, read_times
 
 # %% ../../nbs/47b_table_files.ipynb #tb000008
-_MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan", "-nan"]      # cells without a value
+_MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan", "-nan"]    # no value
 
 
 class Layout(NamedTuple):
@@ -84,10 +84,10 @@ def _read_layout(path: Path) -> Layout:
         raise ValueError(f"load_series: {path} holds no rows; get the file again")
     for i, (line, row) in enumerate(zip(lines, csv.reader(lines, delimiter=separator)), 1):
         if line.count('"') % 2:
-            raise ValueError(f"load_series: line {i} of {path} has a quotation mark that is not closed: {line[:40]!r}; mend that line")
+            raise ValueError(f"load_series: line {i} of {path} has a quotation mark that is not closed: {line[:40]!r}; mend it")
         if len(row or [""]) != len(names):
-            raise ValueError(f"load_series: line {i} of {path} should have {len(names)} entries, as line 1 has, but has {len(row or [''])}; the "
-                             "file is cut off or changed; get it again")
+            raise ValueError(f"load_series: line {i} of {path} should have {len(names)} entries, as line 1 has, but has "
+                             f"{len(row or [''])}; the file is cut off or changed; get it again")
     return found._replace(names=names if header else [str(i) for i in range(len(names))], header=header)
 
 # %% ../../nbs/47b_table_files.ipynb #tb000013
@@ -155,7 +155,10 @@ def read_table(
     step: str | None = None,    # what lies between rows without times
 ) -> Table:
     "Names, times and values of a table."
-    layout = _read_layout(path)
+    try:
+        layout = _read_layout(path)
+    except csv.Error as e:          # an entry of a hundred thousand letters
+        raise ValueError(f"load_series: {path} is no table of numbers: {e}") from e
     when, counted, times = _time_column(layout, time, step), int(_counts_rows(layout)), None
     columns = [j for j in range(counted, len(layout.names)) if j != when]
     names = [layout.names[j] for j in columns] if layout.header else [str(i) for i in range(len(columns))]

@@ -20,7 +20,7 @@ _CLOCKS = ["", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S", " %I:%M %p", " %I:%
 _DIGITS = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 10: "s", 12: "%Y%m%d%H%M", 13: "ms", 14: "%Y%m%d%H%M%S"}    # s, ms: since 1970
 _PERIODS = {r"\d{4}Q[1-4]": "%YQ%q", r"\d{4}-Q[1-4]": "%Y-Q%q", r"\d{4} Q[1-4]": "%Y Q%q", r"Q[1-4] \d{4}": "Q%q %Y",
             r"\d{4}-W\d\d": "%G-W%V", r"\d{4}W\d\d": "%GW%V"}
-_CLOCK = re.compile(r"(.*?\d:\d\d(?::\d\d)?(?: ?[AP]M)?)([.,]\d+)?( ?(?:Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?")
+_CLOCK = re.compile(r"(.*?\d:\d\d(?::\d\d)?(?: ?[AP]M)?)([.,]\d+)?( ?(?:Z|UTC|GMT|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?))?")
 
 
 def _parts(stamp: str) -> tuple[str, str, str]:
@@ -180,7 +180,7 @@ def _named_step(name: str):
     except ValueError:
         found = None
     if found is None or found.n < 1:
-        raise ValueError(f"step is {name!r}; give one that pandas knows and that goes forward, such as 15min, h, D, B, W, MS, ME, QS or YS")
+        raise ValueError(f"step is {name!r}; give one forward that pandas knows, such as 15min, h, D, B, W, MS, ME, QS or YS")
     return pd.Timedelta(found) if isinstance(found, pd.offsets.Tick | pd.offsets.Day) else found
 
 # %% ../../nbs/47a_times.ipynb #df27bb00
