@@ -1,4 +1,6 @@
 """Fields that move and tables in another order: what a sample holds, and that no part knows another."""
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -130,9 +132,11 @@ def test_parts_share_nothing_and_a_seed_repeats_them():
     assert parts.fingerprint() != motion_data("white", (6, 5), samples=10, seed=1).fingerprint()
 
 
-def test_regions_of_a_scene_share_no_pixel():
+def test_regions_of_a_scene_share_no_pixel(monkeypatch):
     pixels = torch.arange(3 * 101 * 100.0).reshape(3, 101, 100)
-    regions = moved._regions(pixels)
+    scene = SimpleNamespace(values=pixels.movedim(0, -1), source=None)
+    monkeypatch.setattr(moved, "load_scene", lambda name: scene)
+    regions = [part.fields for part in motion_data("sentinel2", (8, 8), reach=(2, 2), samples=4)[:3]]
     std, mean = torch.std_mean(pixels[:, :, :52].double(), (1, 2), correction=0)
     back = [(r.double() * std.view(-1, 1, 1) + mean.view(-1, 1, 1)).round().long() for r in regions]
     assert [tuple(r.shape[1:]) for r in regions] == [(101, 52), (50, 48), (51, 48)]

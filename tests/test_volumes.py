@@ -14,14 +14,18 @@ from hot_nbdev.data.volumes import PARTS, VOLUMES, check_volumes, load_volumes, 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
-def volumes(folder, flag, size=28, n=(3, 2, 2), **changed):
+def own(path, dtype=np.uint8, shape=(6, 7, 8), classes=(1, 4), **changed):
     rng, arrays = np.random.RandomState(0), {}
-    for split, count in zip(("train", "val", "test"), n, strict=True):
-        arrays[f"{split}_images"] = rng.randint(0, 256, (count, size, size, size)).astype(np.uint8)
-        arrays[f"{split}_labels"] = (np.arange(count) % 2).astype(np.uint8)[:, None]
-    arrays.update(changed)
+    for split, n in (("train", 5), ("val", 2), ("test", 3)):
+        arrays[f"{split}_images"] = (rng.rand(n, *shape) * 255).astype(dtype)
+        arrays[f"{split}_labels"] = np.array(classes)[np.arange(n) % 2]
+    np.savez(path, **{k: a for k, a in {**arrays, **changed}.items() if a is not None})
+    return arrays
+
+
+def volumes(folder, flag, size=28, **changed):
     path = folder / f"{flag}{'' if size == 28 else '_64'}.npz"
-    np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+    own(path, shape=(size,) * 3, classes=(0, 1), **changed)
     return path
 
 
@@ -33,20 +37,20 @@ def test_a_volume_set_without_and_with_its_checksum(tmp_path, name, size):
     splits = volume_data(name, size, folder=tmp_path, verify=False)
     x, y = splits.train[torch.tensor([2, 1])]
     assert x.shape == (2, size, size, size, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
-    assert splits.about["counts"] == (3, 2, 2) and len(splits.about["md5"]) == 32
+    assert splits.about["counts"] == (5, 2, 3) and len(splits.about["md5"]) == 32
     with pytest.raises(ValueError, match="should have the checksum"):
         load_volumes(name, size, tmp_path)
     scores = np.tile([0.6, 0.4] if len(splits.about["classes"]) == 2
-                     else np.arange(len(splits.about["classes"])), (2, 1))
+                     else np.arange(len(splits.about["classes"])), (3, 1))
     if len(splits.about["classes"]) == 2:
-        assert volume_evaluator(name, "test", size, tmp_path, verify=False).evaluate(scores).ACC == 0.5
+        assert volume_evaluator(name, "test", size, tmp_path, verify=False).evaluate(scores).ACC == pytest.approx(2 / 3)
     assert ("torchvision" in sys.modules) == before
 
 
 @pytest.mark.parametrize("changed, text", [
     (dict(val_labels=None), "should hold the array 'val_labels'"),
-    (dict(test_labels=np.full((2, 1), 7, np.uint8)), r"test_labels.*\[7\].*\[0, 1\]"),
-    (dict(train_images=np.zeros((3, 28, 28), np.uint8)), r"val_images.*\(n, 28, 28\)"),
+    (dict(test_labels=np.full((3, 1), 7, np.uint8)), r"test_labels.*\[7\].*\[0, 1\]"),
+    (dict(train_images=np.zeros((5, 28, 28), np.uint8)), r"val_images.*\(n, 28, 28\)"),
 ])
 def test_a_damaged_official_file_is_read_like_an_archive_of_ones_own(tmp_path, changed, text):
     path = volumes(tmp_path, "vesselmnist3d", **changed)
@@ -63,15 +67,6 @@ def test_cut_and_flipped_volume_files(tmp_path):
         path.write_bytes(content)
         with pytest.raises(ValueError, match="cannot be read"):
             load_volumes("vessel", folder=tmp_path, verify=False)
-
-
-def own(path, dtype=np.uint8, shape=(6, 7, 8), **changed):
-    rng, arrays = np.random.RandomState(0), {}
-    for split, n in (("train", 5), ("val", 2), ("test", 3)):
-        arrays[f"{split}_images"] = (rng.rand(n, *shape) * 255).astype(dtype)
-        arrays[f"{split}_labels"] = np.arange(n) % 2 * 3 + 1
-    np.savez(path, **{k: a for k, a in {**arrays, **changed}.items() if a is not None})
-    return arrays
 
 
 def test_an_archive_of_ones_own_is_scaled_channel_by_channel_by_its_training_part(tmp_path):

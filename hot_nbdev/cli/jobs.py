@@ -345,12 +345,6 @@ def build(
             raise ValueError(f"attention {job.label!r} with {job.attention_options}: {e}") from e
 
 
-def _checksum(job: Job, about: dict) -> str:
-    "Of the data: the official one, that of a file given by its path, or the package that carries them."
-    if about.get("md5") or Path(job.data).is_file():
-        return about.get("md5") or file_hash(job.data, "md5")
-    return f"tensorly {version('tensorly')}" if job.data == "indian_pines" else ""
-
 # %% ../../nbs/65_jobs.ipynb #9d301a29
 class Run(NamedTuple):
     "A run that is finished."
@@ -388,7 +382,9 @@ def run_job(
 # %% ../../nbs/65_jobs.ipynb #9d301a30
 def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, accelerator) -> tuple:   # result, rows, scores
     "Train and test one model."
-    config, numbers, task, rows, kept = job.training(), job.numbers(), job.task(parts), [], []
+    config, numbers, task, rows, kept, data = job.training(), job.numbers(), job.task(parts), [], [], parts.about
+    md5 = data.get("md5") or (file_hash(job.data, "md5") if Path(job.data).is_file() else "")
+    md5 = f"tensorly {version('tensorly')}" if job.data == "indian_pines" else md5          # the package that carries it
     about = {**{key: numbers[key] for key in job.groups()["data"] if key != "score"}, "content": content(parts.fingerprint())}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=redrawn(parts.train, job.augmentation(parts)), save_every=job.save_every, progress=job.progress,
@@ -398,6 +394,6 @@ def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, a
         kept.append([])
         found = evaluate(model, test.to(accelerator.device), task, 4 * job.batch_size, accelerator, kept[-1])
         more = {} if horizon is None else dict(lookback=job.lookback, horizon=horizon, trained_horizon=job.horizon)
-        rows.append(row(task, parts.about["name"], _checksum(job, parts.about), model, config, result, found, x, attention=job.label,
-                        **more, run=name, settings=json.dumps(numbers, sort_keys=True), scores=scores_name(name, horizon, kept[-1])))
+        rows.append(row(task, data["name"], md5, model, config, result, found, x, attention=job.label, **more, run=name,
+                        settings=json.dumps(numbers, sort_keys=True), scores=scores_name(name, horizon, kept[-1])))
     return result, rows, kept

@@ -147,8 +147,13 @@ class Aligned(Drawn):
         seed: int = 0,                          # of sheets, rows, columns and orders
         sizes: Sequence[int] | None = None,     # of a table, (n1, …, nk), rows and columns by chance; default: all of them
     ):
-        self.fields, self.sizes, self.seed = fields, tuple(fields.shape[1:] if sizes is None else sizes), seed
-        _check_sheets(fields, self.sizes)
+        self.fields, self.sizes = fields, tuple(fields.shape[1:] if sizes is None else sizes)
+        L, holes = tuple(fields.shape[1:]), bool(fields.isnan().any())
+        fits = len(L) == len(self.sizes) and all(1 <= n <= l for n, l in zip(self.sizes, L))
+        if not fits or len(fields) < 2 or holes:
+            raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {self.sizes}, and there are {len(fields)} of them"
+                             f"{', with NaN' * holes}; give one size for each mode, none larger than that of the sheets, and "
+                             "at least two sheets whose rows and columns are all known")
         self.draws = self.draw(samples, torch.Generator().manual_seed(seed))
 
     def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:   # (samples, 2 + 2 n1 + … + 2 nk), int64
@@ -172,27 +177,11 @@ class Aligned(Drawn):
     def fingerprint(self) -> str:
         return digest("Aligned", self.fields, self.draws, list(self.sizes))
 
-# %% ../../nbs/62_moved.ipynb #5d01c7a3
-def _check_sheets(fields: Tensor, sizes: Sequence[int]) -> None:
-    "Raise unless there are two sheets, whole, that hold tables of these sizes."
-    L, holes = tuple(fields.shape[1:]), bool(fields.isnan().any())
-    if len(L) != len(sizes) or any(not 1 <= n <= l for n, l in zip(sizes, L)) or len(fields) < 2 or holes:
-        raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {tuple(sizes)}, and there are {len(fields)} of them"
-                         f"{', with NaN' * holes}; give one size for each mode, none larger than that of the sheets, and at least two "
-                         "sheets whose rows and columns are all known")
-
 # %% ../../nbs/62_moved.ipynb #deae1021
 KINDS = {"white": white_fields, "smooth": smooth_fields}    # fields made on the spot
 FIELDS = {"train": 2048, "val": 256, "test": 256}           # how many of them
 MOST = 1 << 18                                              # positions of a frame: more would fill the memory before a word is said
 
-
-def _regions(fields: Tensor) -> list:       # of (F, H, W): the left part, and the upper and lower half of the right part
-    "Three regions of a scene, scaled by the first."
-    F, H, W = fields.shape
-    left = W - max(W // 3, -(-W * 48 // 100))
-    parts = [fields[:, :, :left], fields[:, :H // 2, left:], fields[:, H // 2:, left:]]
-    return _scaled(parts, parts[0].flatten(1))[0]
 
 # %% ../../nbs/62_moved.ipynb #42d3a16c
 def _scaled(parts: list, told: Tensor) -> tuple:        # the parts, means, deviations
@@ -230,7 +219,11 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
     values = scene.values.movedim((0, 1), (-2, -1))         # bands, or dates and bands, first
     values = values.reshape(-1, *values.shape[-2:]).double()
     values = values[:: max(1, len(values) // 64)]           # neighbouring bands are nearly the same
-    return _regions(values), False, {"md5": scene.source and scene.source.md5, "input": {"own": True}}
+    H, W = values.shape[1:]
+    left = W - max(W // 3, -(-W * 48 // 100))               # the left part, and the upper and lower half of the right one
+    parts = [values[:, :, :left], values[:, :H // 2, left:], values[:, H // 2:, left:]]
+    about = {"md5": scene.source and scene.source.md5, "input": {"own": True}}
+    return _scaled(parts, parts[0].flatten(1))[0], False, about
 
 # %% ../../nbs/62_moved.ipynb #7e41d2b8
 def motion_data(

@@ -224,15 +224,6 @@ def _write(path: Path, answer: Answer) -> None:
         csv.writer(f, lineterminator="\n", delimiter=separator).writerows(rows)
 
 
-def _load_run(run: str | Path) -> tuple[nn.Module, Inputs]:
-    "The model of a run in evaluation mode, and how its data were prepared, which must agree."
-    inputs, model = read_inputs(run), load_model(run)
-    named = {"classify": inputs.classes, "segment": inputs.codes}.get(inputs.task)
-    classes = getattr(model.config, "classes", None)
-    if named and classes not in (None, len(named)):
-        raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train the run again")
-    return model, inputs
-
 # %% ../../nbs/64_predict.ipynb #8c2f1d24
 _TASKS = {      # what answers, and how its file ends
     "forecast": (_forecast, "-forecast.csv"), "classify": (_classify, "-classes.csv"),
@@ -256,7 +247,11 @@ def predict(
     "Apply the model of a run to a file and write the answer."
     if not Path(file).is_file():
         raise FileNotFoundError(f"there is no file {file}")
-    model, inputs = _load_run(run)
+    inputs, model = read_inputs(run), load_model(run)
+    named = {"classify": inputs.classes, "segment": inputs.codes}.get(inputs.task)
+    classes = getattr(model.config, "classes", None)
+    if named and classes not in (None, len(named)):
+        raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train the run again")
     work, ending = _TASKS[inputs.task]
     out = _check_output(to or Path(file).stem + ending, [file], run, overwrite)
     drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None

@@ -18,24 +18,23 @@ from torch import Tensor
 from .files import Source, check_numbers, load_array, official_file
 
 # %% ../../nbs/50_scene_files.ipynb #76f25370
-_RAW, _EO = "https://raw.githubusercontent.com", "https://github.com/sentinel-hub/eo-learn"
+_EO, _RAW = "https://github.com/sentinel-hub/eo-learn", "https://raw.githubusercontent.com/sentinel-hub/eo-learn"
 _SSL = "https://huggingface.co/datasets/torchgeo/ssl4eo-l-benchmark"
 
 
-def _eo(file: str, folder: str, commit: str, shape: tuple, md5: str, sha256: str) -> Source:
-    url = f"{_RAW}/sentinel-hub/eo-learn/{commit}/example_data/TestEOPatch/{folder}/{file}"
-    return Source(f"sentinel2/eolearn_{file}", _EO, url, md5, shape, "MIT", "eolearn", sha256)
-
 # %% ../../nbs/50_scene_files.ipynb #d4c11d02
 SCENES = {
-    "sentinel2": _eo("REFERENCE_SCENES.npy", "data", "c70dbc5981f6bc72241b07c0f8e0a068bcccc2ea",
-                     (5, 101, 100, 13), "4ced77438225efa7d279c17c16c60a37",
-                     "2fbd4921483ef21129446d7d79c153975f1590310cd5b1dc569c04090c78a0f4"),
-    "sentinel2_labels": _eo("LULC.npy", "mask_timeless", "3bbb45a240ff7ab2e76e058d84a4b16d5e907b2c",
-                            (101, 100, 1), "67e5541f5dabdc83e3bdba924805d727",
-                            "9e1717d8ebc8df18b8cd36ab54f275616c5f874967662d8a2c2af0a4654be451"),
-    "ssl4eo_images": Source("ssl4eo_l_oli_sr_benchmark", _SSL, None, None, (264, 264, 7), "CC0 1.0",
-                            "ssl4eol"),
+    "sentinel2": Source(
+        "sentinel2/eolearn_REFERENCE_SCENES.npy", _EO,
+        f"{_RAW}/c70dbc5981f6bc72241b07c0f8e0a068bcccc2ea/example_data/TestEOPatch/data/REFERENCE_SCENES.npy",
+        "4ced77438225efa7d279c17c16c60a37", (5, 101, 100, 13), "MIT", "eolearn",
+        "2fbd4921483ef21129446d7d79c153975f1590310cd5b1dc569c04090c78a0f4"),
+    "sentinel2_labels": Source(
+        "sentinel2/eolearn_LULC.npy", _EO,
+        f"{_RAW}/3bbb45a240ff7ab2e76e058d84a4b16d5e907b2c/example_data/TestEOPatch/mask_timeless/LULC.npy",
+        "67e5541f5dabdc83e3bdba924805d727", (101, 100, 1), "MIT", "eolearn",
+        "9e1717d8ebc8df18b8cd36ab54f275616c5f874967662d8a2c2af0a4654be451"),
+    "ssl4eo_images": Source("ssl4eo_l_oli_sr_benchmark", _SSL, None, None, (264, 264, 7), "CC0 1.0", "ssl4eol"),
     "ssl4eo_nlcd": Source("ssl4eo_l_oli_nlcd", _SSL, None, None, (264, 264), "CC0 1.0", "ssl4eol"),
     "ssl4eo_cdl": Source("ssl4eo_l_oli_cdl", _SSL, None, None, (264, 264), "CC0 1.0", "ssl4eol"),
 }
@@ -82,6 +81,20 @@ class Scene(NamedTuple):
     source: Source | None   # None: given by its path, or in a package
     report: dict            # what was found
 
+# %% ../../nbs/50_scene_files.ipynb #2d45301d
+def _own_scene(path: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
+    "Values (H, W, …, bands) and codes (H, W) of two files."
+    scene, codes = (load_array(p, op="scene_data") for p in (path, mask))
+    codes = codes[..., 0] if codes.ndim == 3 and codes.shape[-1] == 1 else codes
+    fits = scene.ndim in (3, 4) and 0 not in scene.shape and codes.shape == scene.shape[-3:-1]
+    if not fits or codes.dtype.kind not in "iu":
+        raise ValueError("scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers (H, W) are needed, but "
+                         f"{scene.shape} and {codes.dtype} {codes.shape} came from {path} and {mask}; turn the axes or "
+                         "take another mask")
+    check_numbers(scene, f"scene_data: {path}")
+    scene = scene.astype(np.int64) if scene.dtype.kind == "u" and scene.itemsize > 1 else scene       # for torch
+    return scene if scene.ndim == 3 else scene.transpose(1, 2, 0, 3), codes
+
 # %% ../../nbs/50_scene_files.ipynb #2d45301c
 def load_scene(
     name: str | Path,                      # indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy
@@ -112,20 +125,6 @@ def load_scene(
     y, known = _number_classes(codes, known, ignore, str(where))
     report = {"sentinels": int((values == -9999).sum()), "file": file and str(file)}
     return Scene(torch.from_numpy(values), y, known, Path(name).stem, source, report)
-
-
-def _own_scene(path: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
-    "Values (H, W, …, bands) and codes (H, W) of two files."
-    scene, codes = (load_array(p, op="scene_data") for p in (path, mask))
-    codes = codes[..., 0] if codes.ndim == 3 and codes.shape[-1] == 1 else codes
-    fits = scene.ndim in (3, 4) and 0 not in scene.shape and codes.shape == scene.shape[-3:-1]
-    if not fits or codes.dtype.kind not in "iu":
-        raise ValueError("scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers (H, W) are needed, but "
-                         f"{scene.shape} and {codes.dtype} {codes.shape} came from {path} and {mask}; turn the axes or "
-                         "take another mask")
-    check_numbers(scene, f"scene_data: {path}")
-    scene = scene.astype(np.int64) if scene.dtype.kind == "u" and scene.itemsize > 1 else scene       # for torch
-    return scene if scene.ndim == 3 else scene.transpose(1, 2, 0, 3), codes
 
 # %% ../../nbs/50_scene_files.ipynb #a2caab11
 def _read_image(path: Path) -> np.ndarray:
@@ -174,14 +173,6 @@ def check_whole(
             raise ValueError(f"{owner}: {name} is {value!r}; give a whole number, {least} or more")
 
 
-def _block_sizes(n: int, fractions: Sequence[float], what: str) -> tuple[int, int, int]:
-    "How many blocks each part gets."
-    val, test = (max(1, round(n * f)) for f in fractions[1:]) if len(fractions) == 3 else (0, n)
-    if n - val - test < 1 or not min(fractions) >= 0 or not abs(sum(fractions) - 1) <= 1e-6:
-        raise ValueError(f"split_blocks: three fractions that sum to 1 and a block for each part are "
-                         f"needed, but {tuple(fractions)} came with {n} blocks of {what}; use a smaller block")
-    return n - val - test, val, test
-
 # %% ../../nbs/50_scene_files.ipynb #6a6b92e7
 def _most_even(held: Tensor, sizes: tuple, fractions: Sequence[float], seed: int, draws: int) -> Tensor:
     "Parts 0, 1, 2 of blocks (n,) that hold so many pixels of each class (n, classes)."
@@ -206,11 +197,14 @@ def split_blocks(
     check_whole("split_blocks", 0, gap=gap)
     (H, W), rows, columns = labels.shape, labels.shape[0] // block, labels.shape[1] // block
     n = rows * columns
-    sizes = _block_sizes(n, fractions, f"{block} pixels in {H} × {W}")
+    val, test = (max(1, round(n * f)) for f in fractions[1:]) if len(fractions) == 3 else (0, n)
+    if n - val - test < 1 or not min(fractions) >= 0 or not abs(sum(fractions) - 1) <= 1e-6:
+        raise ValueError(f"split_blocks: three fractions that sum to 1 and a block for each part are needed, but "
+                         f"{tuple(fractions)} came with {n} blocks of {block} pixels in {H} × {W}; use a smaller block")
     whole = labels[:rows * block, :columns * block].reshape(rows, block, columns, block)
     whole = whole.transpose(1, 2).reshape(n, -1)                                  # (blocks, pixels)
     held = torch.stack([(whole == c).sum(1) for c in labels[labels >= 0].unique()] or [whole.new_ones(n)], 1)
-    part = _most_even(held, sizes, fractions, seed, draws).reshape(rows, columns)
+    part = _most_even(held, (n - val - test, val, test), fractions, seed, draws).reshape(rows, columns)
     region = torch.full((H, W), -1)
     region[:rows * block, :columns * block] = part.repeat_interleave(block, 0).repeat_interleave(block, 1)
     if gap:

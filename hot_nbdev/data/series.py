@@ -103,20 +103,6 @@ def _report(table: Table, rows: np.ndarray, step: Step | None, missing: np.ndarr
             "extreme": _extremes(table.values[rows], bad[rows], names, rows + 1 + table.layout.header), "dates twice": twice,
             "gaps": gaps, "broken names": [n for n in names if "\ufffd" in n], "step": step and str(step)}
 
-# %% ../../nbs/48_series.ipynb #359aa4e7
-def _check_cells(table: Table, missing: np.ndarray, bad: np.ndarray, allowed: bool) -> None:
-    "Raise where a value is missing and nobody has said what shall be done, or a column has none at all."
-    layout = table.layout
-    if missing.any() and not allowed:
-        i, j = np.argwhere(missing)[0].tolist()
-        [entries] = layout.entries(i + layout.header, i + layout.header + 1)
-        raise ValueError(f"load_series: {missing.sum()} cells of {layout.path} have no value, the first in "
-                         f"{layout.where(i, table.columns[j])}, which is {entries[table.columns[j]]!r} (empty, NA or the like, or "
-                         f"beyond {ABSURD:g}); mend=True fills them, masked=True hides them from the model")
-    if allowed and bad.all(0).any():
-        raise ValueError(f"load_series: column {table.names[bad.all(0).argmax()]!r} of {layout.path} has no value at all; leave "
-                         "the column out of the file")
-
 # %% ../../nbs/48_series.ipynb #tbseries
 class Series(NamedTuple):
     "A multivariate series."
@@ -142,20 +128,28 @@ def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked
     import pandas as pd
     missing = ~(np.abs(table.values) <= ABSURD)
     bad = missing | (table.values == -9999)
-    _check_cells(table, missing, bad, mend or masked)
+    layout, names, allowed = table.layout, list(table.names), mend or masked
+    if missing.any() and not allowed:
+        i, j = np.argwhere(missing)[0].tolist()
+        [entries] = layout.entries(i + layout.header, i + layout.header + 1)
+        raise ValueError(f"load_series: {missing.sum()} cells of {layout.path} have no value, the first in "
+                         f"{layout.where(i, table.columns[j])}, which is {entries[table.columns[j]]!r} (empty, NA or the like, "
+                         f"or beyond {ABSURD:g}); mend=True fills them, masked=True hides them from the model")
+    if allowed and bad.all(0).any():
+        raise ValueError(f"load_series: column {names[bad.all(0).argmax()]!r} of {layout.path} has no value at all; leave it out")
     every = usual_step(table.times and table.times.pick(rows), step)
     report = {**_report(table, rows, every, missing, bad), "mended": mend, "masked": masked}
     if report["dates twice"] and (mend or not official):
         rows = _once(table, rows, mend)
-    values, bad, names = pd.DataFrame(table.values[rows]), bad[rows], list(table.names)
-    if mend or masked:
+    values, bad = pd.DataFrame(table.values[rows]), bad[rows]
+    if allowed:
         values = values.mask(bad)
     if mend and not masked:
         values = values.ffill().bfill()         # the last good value before; at the start the first one
     for broken, right in _UNITS.items() if mend else ():
         names = [n.replace(broken, right) for n in names]
     times = table.times and table.times.pick(rows)
-    return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, table.layout)
+    return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, layout)
 
 # %% ../../nbs/48_series.ipynb #c4e69c4f
 def load_series(
@@ -201,16 +195,6 @@ def report_lines(
                      f"first ({seconds:.15g} s) after {start}")
     return found
 
-# %% ../../nbs/48_series.ipynb #ac855b15
-def _check_columns(names: list[str], trained: list[str], where: str) -> None:
-    if names == trained:
-        return
-    lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
-    first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
-    what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
-    what = what or [f"they stand in another order, and should be {first(trained)}"]
-    raise ValueError(f"{where} has other columns than the {len(trained)} that the model was trained on: {'; '.join(what)}")
-
 # %% ../../nbs/48_series.ipynb #cdfc27bc
 def check_like(
     series: Series,     # the new one
@@ -218,8 +202,13 @@ def check_like(
     lookback: int,      # rows that the model sees
 ) -> tuple[Tensor, list[str]]:      # the last rows in scaled units, (lookback, N) float32; what is to be told
     "Compare a new series with the one that a model was trained on, and scale its last rows."
-    path, every = series.layout.path, about.get("every")
-    _check_columns(series.names, list(about["names"]), f"check_like: {path}")
+    path, every, names, trained = series.layout.path, about.get("every"), series.names, list(about["names"])
+    if names != trained:
+        first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
+        lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
+        what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
+        what = what or [f"they stand in another order, and should be {first(trained)}"]
+        raise ValueError(f"check_like: {path} has other columns than the {len(trained)} of the training: {'; '.join(what)}")
     if len(series.values) < lookback:
         raise ValueError(f"check_like: {path} has {len(series.values)} rows, but the model sees {lookback}; give it more")
     values, mask = series.values[-lookback:].double(), series.mask[-lookback:]

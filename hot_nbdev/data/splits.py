@@ -78,10 +78,15 @@ class Windows(Part):
                              f"+ {horizon} rows is needed, with lookback ≥ 1 and horizon ≥ 0, but the shape "
                              f"{tuple(values.shape)} came; use a longer part or a smaller horizon")
         self.values, self.lookback, self.horizon, self.mask = values, lookback, horizon, mask
-        self.starts = None if mask is None else _whole_targets(mask, lookback, horizon)
+        if mask is not None:            # first rows of the windows whose targets are all known
+            holes = torch.cat([mask.new_zeros(1, dtype=torch.int64), (~mask.all(1)).cumsum(0)])
+            self.starts = (holes[lookback + horizon:] == holes[lookback:len(holes) - horizon]).nonzero()[:, 0]
+            if not len(self.starts):
+                raise ValueError(f"Windows: each window of {lookback} + {horizon} rows has a missing target; leave out the column that is "
+                                 "missing most, use a smaller horizon, or fill by mend=True in place of masked=True")
 
     def __len__(self) -> int:
-        return len(self.values) - self.lookback - self.horizon + 1 if self.starts is None else len(self.starts)
+        return len(self.values) - self.lookback - self.horizon + 1 if self.mask is None else len(self.starts)
 
     def __getitem__(self, indices: Tensor) -> tuple[Tensor, ...]:
         at, T = check_indices(self, indices), self.lookback
@@ -89,16 +94,6 @@ class Windows(Part):
         both = self.values.unfold(0, T + self.horizon, 1).transpose(1, 2)[at]    # out of a view, (B, T + S, N)
         known = () if self.mask is None else (self.mask.unfold(0, T, 1).transpose(1, 2)[at],)
         return both[:, :T], *known, both[:, T:]
-
-# %% ../../nbs/51_data_library.ipynb #95c1d955
-def _whole_targets(mask: Tensor, lookback: int, horizon: int) -> Tensor:
-    "First rows of the windows whose targets are all known."
-    holes = torch.cat([mask.new_zeros(1, dtype=torch.int64), (~mask.all(1)).cumsum(0)])
-    starts = (holes[lookback + horizon:] == holes[lookback:len(holes) - horizon]).nonzero()[:, 0]
-    if not len(starts):
-        raise ValueError(f"Windows: each window of {lookback} + {horizon} rows has a missing target; leave out the column that is "
-                         "missing most, use a smaller horizon, or fill by mend=True in place of masked=True")
-    return starts
 
 # %% ../../nbs/51_data_library.ipynb #daa57e13
 def split_rows(

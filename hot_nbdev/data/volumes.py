@@ -209,24 +209,19 @@ def check_volumes(
         raise ValueError(f"check_volumes: {where} should hold items of the size {sizes} that the model was trained "
                          f"on, with {channels} channels, but has the shape {images.shape}; bring them to that size")
     check_numbers(images, f"check_volumes: {where}")
-    if about.get("dtype", "uint8") == "uint8":
-        _check_bytes(images, about.get("high", 255), where)
+    low, high, trained = images.min(), images.max(), about.get("high", 255)
+    for wrong, why in [                     # where training had bytes
+        (low < 0 or high > 255, f"lie between {low:g} and {high:g}; scale them to 0…255 as the training data were"),
+        (0 < high <= 1 < trained, "lie between 0 and 1, but training had values up to 255; multiply by 255 if 1 is the brightest"),
+        ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of the training were; round them"),
+    ]:
+        if wrong and about.get("dtype", "uint8") == "uint8":
+            raise ValueError(f"check_volumes: the values of {where} {why}")
     x = torch.from_numpy(_channels_last(images.astype(np.float32).reshape(-1, *layouts[found[0]]), found[0]))
     x = (x - torch.as_tensor(about["shift"]).float()) / torch.as_tensor(about["scale"]).float()
     far = int((x.abs() > 20).sum())
     return x, [f"{far} values of {where} lie more than 20 deviations from what training saw"] * bool(far)
 
-
-def _check_bytes(images: np.ndarray, trained: float, where: str) -> None:
-    "Raise where values cannot be bytes such as those of the training."
-    low, high = images.min(), images.max()
-    for wrong, why in [
-        (low < 0 or high > 255, f"lie between {low:g} and {high:g}; scale them to 0…255 as the training data were"),
-        (0 < high <= 1 < trained, "lie between 0 and 1, but training had values up to 255; multiply by 255 if 1 is the brightest"),
-        ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of the training were; round them"),
-    ]:
-        if wrong:
-            raise ValueError(f"check_volumes: the values of {where} {why}")
 
 # %% ../../nbs/49_volume_files.ipynb #e6f03781
 def volume_evaluator(
