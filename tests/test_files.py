@@ -113,7 +113,7 @@ def test_interrupted_download_leaves_nothing(home, tmp_path, monkeypatch):
 
 
 def test_official_file_is_found_fetched_or_explained(home, tmp_path):
-    source = Source("deep/x.bin", "https://example.org", f"{home}/whole", MD5, (), "", "")
+    source = Source("deep/x.bin", "https://example.org", f"{home}/whole", MD5, (), "")
     with pytest.raises(FileNotFoundError, match="https://example.org.*HOT_DATA"):
         official_file("x", source, tmp_path, download=False)
     path = official_file("x", source, tmp_path)
@@ -140,7 +140,7 @@ def test_a_web_page_is_not_kept_as_data(home, tmp_path, monkeypatch):
         fetch(f"{home}/unsaid", tmp_path / "electricity.csv", unchecked=True)
     assert files(tmp_path) == []
     (tmp_path / "electricity.csv").write_bytes(PAGE)
-    source = Source("electricity.csv", "https://example.org", None, None, (), "", "")
+    source = Source("electricity.csv", "https://example.org", None, None, (), "")
     for options in ({}, {"unchecked": True}, {"verify": False}):
         with pytest.raises(ValueError, match="web page.*https://example.org"):
             official_file("electricity", source, tmp_path, **options)
@@ -149,7 +149,7 @@ def test_a_web_page_is_not_kept_as_data(home, tmp_path, monkeypatch):
 def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
     with pytest.raises(ValueError, match="no checksum.*unchecked=True"):
         fetch(f"{home}/whole", tmp_path / "x.bin")
-    source = Source("x.bin", "https://example.org", f"{home}/whole", None, (), "", "")
+    source = Source("x.bin", "https://example.org", f"{home}/whole", None, (), "")
     with pytest.raises(FileNotFoundError, match="not known.*unchecked=True"):
         official_file("x", source, tmp_path)
     assert files(tmp_path) == []
@@ -164,7 +164,7 @@ def test_downloads_without_pooch_name_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(ImportError, match=r"hot_nbdev\[train\]"):
         fetch("http://127.0.0.1:9/x", tmp_path / "x.bin", MD5)
-    source = Source("x.bin", "https://example.org", "http://127.0.0.1:9/x", MD5, (), "", "")
+    source = Source("x.bin", "https://example.org", "http://127.0.0.1:9/x", MD5, (), "")
     with pytest.raises(FileNotFoundError, match=r"x.bin is not in.*hot_nbdev\[train\]"):
         official_file("x", source, tmp_path)
     assert files(tmp_path) == []

@@ -32,7 +32,6 @@ class Source(NamedTuple):
     md5: str | None              # None: none is published
     shape: tuple                 # of what it holds
     license: str
-    cite: str                    # key of the book's list of references
     sha256: str | None = None    # None: no whole official file was at hand
 
     @property

@@ -21,22 +21,21 @@ from .files import Source, check_numbers, load_array, official_file
 _EO, _RAW = "https://github.com/sentinel-hub/eo-learn", "https://raw.githubusercontent.com/sentinel-hub/eo-learn"
 _SSL = "https://huggingface.co/datasets/torchgeo/ssl4eo-l-benchmark"
 
-
 # %% ../../nbs/50_scene_files.ipynb #d4c11d02
 SCENES = {
     "sentinel2": Source(
         "sentinel2/eolearn_REFERENCE_SCENES.npy", _EO,
         f"{_RAW}/c70dbc5981f6bc72241b07c0f8e0a068bcccc2ea/example_data/TestEOPatch/data/REFERENCE_SCENES.npy",
-        "4ced77438225efa7d279c17c16c60a37", (5, 101, 100, 13), "MIT", "eolearn",
+        "4ced77438225efa7d279c17c16c60a37", (5, 101, 100, 13), "MIT",
         "2fbd4921483ef21129446d7d79c153975f1590310cd5b1dc569c04090c78a0f4"),
     "sentinel2_labels": Source(
         "sentinel2/eolearn_LULC.npy", _EO,
         f"{_RAW}/3bbb45a240ff7ab2e76e058d84a4b16d5e907b2c/example_data/TestEOPatch/mask_timeless/LULC.npy",
-        "67e5541f5dabdc83e3bdba924805d727", (101, 100, 1), "MIT", "eolearn",
+        "67e5541f5dabdc83e3bdba924805d727", (101, 100, 1), "MIT",
         "9e1717d8ebc8df18b8cd36ab54f275616c5f874967662d8a2c2af0a4654be451"),
-    "ssl4eo_images": Source("ssl4eo_l_oli_sr_benchmark", _SSL, None, None, (264, 264, 7), "CC0 1.0", "ssl4eol"),
-    "ssl4eo_nlcd": Source("ssl4eo_l_oli_nlcd", _SSL, None, None, (264, 264), "CC0 1.0", "ssl4eol"),
-    "ssl4eo_cdl": Source("ssl4eo_l_oli_cdl", _SSL, None, None, (264, 264), "CC0 1.0", "ssl4eol"),
+    "ssl4eo_images": Source("ssl4eo_l_oli_sr_benchmark", _SSL, None, None, (264, 264, 7), "CC0 1.0"),
+    "ssl4eo_nlcd": Source("ssl4eo_l_oli_nlcd", _SSL, None, None, (264, 264), "CC0 1.0"),
+    "ssl4eo_cdl": Source("ssl4eo_l_oli_cdl", _SSL, None, None, (264, 264), "CC0 1.0"),
 }
 
 # %% ../../nbs/50_scene_files.ipynb #bf156600

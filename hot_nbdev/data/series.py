@@ -25,12 +25,12 @@ _LAI = "https://github.com/laiguokun/multivariate-time-series-data"
 
 def _ett(file: str, rows: int, md5: str, sha256: str | None = None) -> Source:
     url = f"{_RAW}/zhouhaoyi/ETDataset/main/ETT-small/{file}"
-    return Source(file, _ETT, url, md5, (rows, 7), "CC BY-ND 4.0", "informer", sha256)
+    return Source(file, _ETT, url, md5, (rows, 7), "CC BY-ND 4.0", sha256)
 
 
 def _tsl(file: str, shape: tuple, md5: str | None = None, sha256: str | None = None) -> Source:
     url = f"{_TSL}/resolve/main/{file.removesuffix('.csv')}/{file}"
-    return Source(file, _TSL, url, md5, shape, "not stated", "autoformer", sha256)
+    return Source(file, _TSL, url, md5, shape, "not stated", sha256)
 
 # %% ../../nbs/48_series.ipynb #2e952e3a
 SERIES = {
@@ -47,7 +47,7 @@ SERIES = {
     "electricity": _tsl("electricity.csv", (26304, 321)),
     "traffic": _tsl("traffic.csv", (17544, 862)),
     "solar": Source("solar_AL.txt", _LAI, f"{_LAI}/raw/master/solar-energy/solar_AL.txt.gz", None,
-                    (52560, 137), "not stated", "lstnet"),
+                    (52560, 137), "not stated"),
 }
 
 # %% ../../nbs/48_series.ipynb #dfca4b13

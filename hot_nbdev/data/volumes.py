@@ -70,8 +70,8 @@ def _medmnist(name: str, size: int) -> tuple[str, list, Source]:
         raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} with the sizes 28 and 64, medmnist's "
                          "pictures with one label (128 and 224 as well), such as pathmnist, and the path of an .npz")
     file, shape = f"{flag}{tag}.npz", (size,) * (3 if "3d" in flag else 2)
-    source = Source(file, "https://medmnist.com", info[f"url{tag}"], info[f"MD5{tag}"], shape, info["license"], "medmnist",
-                    _SHA256.get(file))
+    md5, sha256 = info[f"MD5{tag}"], _SHA256.get(file)
+    source = Source(file, "https://medmnist.com", info[f"url{tag}"], md5, shape, info["license"], sha256)
     return flag, list(info["label"].values()), source
 
 # %% ../../nbs/49_volume_files.ipynb #d3023781
