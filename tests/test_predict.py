@@ -151,6 +151,10 @@ def test_a_mask_beside_the_volumes_is_used(volumes):
     predict("run", "b.npz", "b.csv", key="test_images")
     with open("a.csv") as a, open("b.csv") as b:
         assert a.read() == b.read()
+    np.savez("one.npz", test_images=volumes[0], test_masks=masks[0])            # one alone answers as in company
+    predict("run", "one.npz", "one.csv", key="test_images")
+    alone, together = (np.loadtxt(name, delimiter=",", skiprows=1, usecols=(2, 3)) for name in ("one.csv", "a.csv"))
+    assert np.allclose(alone, together[0], atol=1e-5)
     for wrong in (masks.astype(np.uint8), masks[:2]):
         np.savez("c.npz", test_images=volumes, test_masks=wrong)
         with pytest.raises(ValueError, match=r"c.npz: test_masks should be bool of shape \(3, 4, 4, 4\)"):

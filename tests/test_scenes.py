@@ -152,8 +152,9 @@ def test_scenes_of_other_kinds(tmp_path):
     with pytest.raises(ValueError, match="turn the axes"):
         scene_data(**stored(tmp_path, scene=np.ones((24, 24))))
     scene = np.random.RandomState(0).randint(0, 9999, (24, 24, 3))
-    a, b = (scene_data(**stored(tmp_path, scene=scene.astype(t))).train.scene for t in ("uint16", "float64"))
-    assert torch.equal(a, b)
+    kinds = ("float64", "uint16", ">u2", ">f4", "longdouble")
+    first, *others = (scene_data(**stored(tmp_path, scene=scene.astype(t))).train.scene for t in kinds)
+    assert all(torch.equal(first, other) for other in others)
     with pytest.raises(ValueError, match="holds 1 values that are not finite"):
         scene_data(**stored(tmp_path, scene=np.where(np.arange(1728).reshape(24, 24, 3), scene, np.nan)))
     scene[0, 0, 0] = -9999

@@ -74,6 +74,8 @@ def test_an_archive_of_ones_own_is_scaled_channel_by_channel_by_its_training_par
     x = volume_data(tmp_path / "mine.npz").train[torch.arange(5)][0]
     std, mean = torch.std_mean(x, (0, 1, 2, 3), correction=0)
     assert x.shape == (5, 6, 7, 8, 2) and mean.abs().max() < 1e-5 and (std - 1).abs().max() < 1e-4
+    own(tmp_path / "mine.npz", ">f4", (6, 7, 8, 2))                       # in the other order of bytes
+    assert torch.equal(volume_data(tmp_path / "mine.npz").train[torch.arange(5)][0], x)
     with pytest.raises(FileNotFoundError, match="no file .*none.npz"):
         volume_data(tmp_path / "none.npz")
 

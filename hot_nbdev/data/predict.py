@@ -157,10 +157,11 @@ def _classify(model: nn.Module, inputs: Inputs, path: Path, key: str | None = No
     name = (key or "").replace("_images", "_masks")          # test_masks beside test_images, if the archive has them
     beside = inputs.masked and Path(path).suffix == ".npz" and name != key
     masks = [torch.from_numpy(mask) for mask in load_arrays(path, [], "predict", [name]).values()] if beside else []
-    for mask in masks:
+    for i, mask in enumerate(masks):
         if mask.dtype != torch.bool or mask.numel() != x[..., 0].numel():
             raise ValueError(f"{path}: {name} should be bool of shape {tuple(x.shape[:-1])}, but is {mask.dtype} of shape "
                              f"{tuple(mask.shape)}; True means a known place")
+        masks[i] = mask = mask.reshape(x.shape[:-1])         # one item is a batch of one
         x, told = x.masked_fill(~mask[..., None], 0.0), [*told, "a mask hides places that are missing"]
     batches = list(zip(*(t.split(64) for t in (x, *masks)), strict=True))
     p = torch.cat([model(*batch).softmax(-1) for batch in _shown(batches, "batch")])

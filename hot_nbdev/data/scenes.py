@@ -91,7 +91,8 @@ def _own_scene(path: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
                          f"{scene.shape} and {codes.dtype} {codes.shape} came from {path} and {mask}; turn the axes or "
                          "take another mask")
     check_numbers(scene, f"scene_data: {path}")
-    scene = scene.astype(np.int64) if scene.dtype.kind == "u" and scene.itemsize > 1 else scene       # for torch
+    if scene.dtype.kind == "u" and scene.itemsize > 1 or scene.itemsize > 8 or not scene.dtype.isnative:     # none of torch's
+        scene = scene.astype(np.float64 if scene.dtype.kind == "f" else np.int64)
     return scene if scene.ndim == 3 else scene.transpose(1, 2, 0, 3), codes
 
 # %% ../../nbs/50_scene_files.ipynb #2d45301c

@@ -137,8 +137,9 @@ def _images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, str]:
             raise ValueError(f"{where} should have the shape (n, {', '.join(map(str, shape))}) with n ≥ 1, but has {images.shape}; bring "
                              "all items to one size")
         check_numbers(images, where)
-        wide = images.dtype.kind in "iu" and images.dtype != np.uint8        # torch has no arithmetic for some of these
-        found[split] = torch.from_numpy(_channels_last(images.astype(np.float32) if wide or images.dtype.itemsize > 4 else images, axis))
+        if images.dtype not in (np.uint8, np.float16):                       # torch has no arithmetic for some of the others
+            images = images.astype(np.float32, copy=False)
+        found[split] = torch.from_numpy(_channels_last(images, axis))
     return found, axis
 
 # %% ../../nbs/49_volume_files.ipynb #585f1875
