@@ -1,7 +1,7 @@
 """Numbers, references and each construct on the page, and each mistake with the notebook and the cell it stands in."""
 import re
 
-import apidoc
+import api
 import book
 import pytest
 import smallbook
@@ -136,15 +136,16 @@ def kron_of(
 
 
 def test_documented_symbols_get_a_table_of_arguments():
-    entry = apidoc.Entry.parse(ENTRY)
-    assert (entry.name, entry.source, entry.doc) == ("kron_of", "https://example.org/k.py#L3", "*All at once.*")
-    assert entry.signature == "kron_of(*mats, mode=None, plain=3)"
-    assert entry.table().splitlines() == [
+    entry = api.entry(ENTRY)
+    assert [entry[key] for key in ("kind", "name", "source", "doc")] == [
+        "api", "kron_of", "https://example.org/k.py#L3", "*All at once.*"]
+    assert entry["signature"] == "kron_of(*mats, mode=None, plain=3)"
+    assert entry["table"].splitlines() == [
         "|  | Type | Default | Meaning |", "| --- | --- | --- | --- |",
         "| `*mats` | `Tensor` |  | k \\>= 1 factors, each (\\*batch, m\\_i) like `a` or `b` |",
         "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
         "| *returns* | `Tensor` |  | (\\*batch, m) |"]
-    assert apidoc.Entry.parse("Some text") is None
+    assert api.entry("Some text") is None
 
 
 @pytest.mark.parametrize("text, found", [

@@ -27,8 +27,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
-import apiindex  # noqa: E402
-from apidoc import Entry  # noqa: E402
+import api  # noqa: E402
 
 NOTEBOOKS, ANSWERS = "notebooks", "with_answers.zip"  # what readers download; the branch with it has the same name
 LISTS = {   # parts whose pages the sidebar does not list one by one; a page of their own does
@@ -199,9 +198,8 @@ class Reader:
     def code(self, name: str, cell: dict, source: str) -> list[dict]:
         outputs = cell.get("outputs", [])
         for out in outputs:
-            if entry := Entry.parse(data_of(out, "text/markdown")):
-                return [{"kind": "api", "name": entry.name, "source": entry.source, "signature": entry.signature,
-                         "table": entry.table(), "doc": entry.doc}]
+            if entry := api.entry(data_of(out, "text/markdown")):
+                return [entry]
         code = Code.parse(source)
         checked(cell, code)
         options, body = code.options, code.body.strip("\n")
@@ -332,7 +330,7 @@ class Book:
             pages = self.pages(proc, Reader(self.nbs, made / "_images"))
             for page in pages:
                 page["cells"] += [{"kind": "markdown", "text": text, "where": f"{page['file']}, the index added to it"}
-                                  for text in apiindex.of_book(page["file"], self.root)]
+                                  for text in api.index(page["file"], self.root, self.structure.url)]
             pages += self.own_pages()
             for number, page in enumerate(pages):
                 page["variables"] = self.variables(page, pages, number)
