@@ -2,7 +2,7 @@
 --
 -- Text is pandoc's Markdown with Quarto's labels. All cells are read and their labels numbered first (chapter 2's third
 -- theorem is Theorem 2.3 wherever it is named); then references become links, blocks what the page shows, and pages are
--- written: as HTML, as Markdown for Jupyter, or as one EPUB. What the grammar does not know is an error that names
+-- written: as HTML, or as Markdown for Jupyter. What the grammar does not know is an error that names
 -- notebook and cell: an unknown class, label or key, raw HTML or TeX, a mark that is left in the text.
 local stringify, List, path = pandoc.utils.stringify, pandoc.List, pandoc.path
 local STATEMENTS = {thm="Theorem", lem="Lemma", cor="Corollary", prp="Proposition", def="Definition", exm="Example",
@@ -154,7 +154,6 @@ end
 local function href(page, anchor)
   local hash = anchor and "#" .. anchor or ""
   if jupyter then return work.url .. "/" .. page.name .. ".html" .. hash end
-  if work.mode == "epub" then return page.absent and work.url .. "/" .. page.name .. ".html" .. hash or "#" .. (anchor or page.name) end
   return (page == current and hash ~= "" and "" or page.name .. ".html") .. hash
 end
 
@@ -193,9 +192,9 @@ local function link(a)
   local file, anchor = a.target:match("^([^#]*)#?(.*)$")
   anchor = anchor ~= "" and anchor or nil
   if a.target:match("^%a+:") then
-    local name = work.mode ~= "jupyter" and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2):match("^(.*)%.html$")
+    local name = html and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2):match("^(.*)%.html$")
     local page = name and work.by_name[name]            -- nbdev links names to the published site
-    if page then a.target = href(page, work.mode == "html" and anchor and page.names[anchor] or nil) end
+    if page then a.target = href(page, html and anchor and page.names[anchor] or nil) end
   elseif file:match("^%.%./") then
     if not io.open(path.join{work.root, file:sub(4)}) then complain("link to " .. file .. ": only chapters and ../FILE of the repository can be linked") end
     a.target = work.files .. file:sub(4) .. (anchor and "#" .. anchor or "")
@@ -244,7 +243,7 @@ local function pieces(tex)                              -- browsers break no lin
 end
 
 local function formula(m)
-  if m.mathtype ~= "InlineMath" or work.mode ~= "html" then return nil end
+  if m.mathtype ~= "InlineMath" or jupyter then return nil end
   local made = List()
   for i, tex in ipairs(pieces(m.text)) do
     if i > 1 then made:insert(pandoc.RawInline("html", "<wbr>")) end
@@ -303,7 +302,6 @@ end
 
 local function statement(div, title)
   local name, id = labels[div.identifier].name, div.identifier
-  labels[id].title = title
   local head = jupyter and List{pandoc.Strong(List{pandoc.Str(name)} .. (title and List{pandoc.Str(" (")} .. title .. List{pandoc.Str(").")} or List{pandoc.Str(".")}))}
     or title and List{pandoc.Strong(name), pandoc.Str(" (")} .. title .. List{pandoc.Str(").")} or List{pandoc.Strong(name .. ".")}
   local blocks = headed(div.content, head)
@@ -311,11 +309,8 @@ local function statement(div, title)
   return pandoc.Div(blocks, {id=id, class="book-statement book-" .. id:match("^%l+")})
 end
 
-local function folded(class, title, blocks, opened, id)
+local function folded(class, title, blocks, opened)
   local text = pandoc.Plain(title)
-  if work.mode == "epub" then
-    return List{pandoc.Div(List{pandoc.Div({text}, {class="summary"})} .. blocks, {class=class .. " folded", id=id or ""})}
-  end
   local said = jupyter and "" or ' class="' .. class .. '"' .. (opened and " open" or "")
   if jupyter then said = said .. "><summary>" .. pandoc.write(pandoc.Pandoc{text}, JUPYTER, {wrap_text="none"}):gsub("\n$", "") .. "</summary"
     return List{raw("<details" .. said .. ">")} .. blocks .. List{raw("</details>")} end
@@ -354,25 +349,17 @@ local function caption(id, text)
   return target and List{pandoc.Str(target.name .. ": ")} .. text or text
 end
 
-local function figure(f)                                -- in an EPUB, links lead to the ids of divs
-  if work.mode ~= "epub" then return f end
-  local id = f.identifier
-  f.identifier = ""
-  return pandoc.Div({f}, {id=id})
-end
-
 function structure.Figure(f)
   local text = f.caption.long[1] and f.caption.long[1].content or List()
   f = f:walk{Image=function(i)
     i.attributes.alt, i.attributes["fig-alt"] = i.attributes["fig-alt"], nil
     if jupyter then return pandoc.Image(i.attributes.alt or "", work.url .. "/" .. i.src) end
     i.caption = {}
-    if work.mode == "epub" then i.src = path.join{work.nbs, i.src} end
     return i
   end}
   if jupyter then return f.content .. List{pandoc.Para{pandoc.Emph(caption(f.identifier, text))}}, false end
   f.caption.long = {pandoc.Plain(caption(f.identifier, text))}
-  return figure(f), false
+  return f, false
 end
 
 function structure.Table(t)
@@ -405,10 +392,10 @@ function structure.Header(h)
   if h.identifier == "" then
     local n, name = 1, own
     while current.anchors[name] do n, name = n + 1, own .. "-" .. n end
-    h.identifier = work.mode == "epub" and current.name .. "--" .. name or name
+    h.identifier = name
     current.anchors[name] = true
   end
-  if extra and work.mode == "html" and extra ~= "" then
+  if extra and extra ~= "" then
     current.anchors[extra] = true
     return {h, raw('<span id="' .. extra .. '"></span>')}, false
   end
@@ -438,7 +425,7 @@ local function code(cell)
   for _, out in ipairs(cell.outputs) do shown:extend(output(out)) end
   if cell.caption then
     local text = resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content
-    made:insert(figure(pandoc.Figure(shown, {long={pandoc.Plain(caption(cell.label, text))}}, {id=cell.label or ""})))
+    made:insert(pandoc.Figure(shown, {long={pandoc.Plain(caption(cell.label, text))}}, {id=cell.label or ""}))
   elseif #shown > 0 then made:insert(pandoc.Div(shown, {class="output"})) end
   if #made == 0 then return made end
   return List{pandoc.Div(made, {id=cell.anchor or "", class=cell.exported and not cell.fold and "cell exported" or "cell"})}
@@ -453,7 +440,7 @@ local function documented(cell)                         -- a name of the library
   local body = (source and List{source} or List()) .. (current.chapter ~= "" and doc .. folded("arguments", pandoc.Inlines("Arguments"), arguments)
     or List{arguments[1]} .. doc .. List{table.unpack(arguments, 2)})
   local id = cell.name:lower()
-  if work.mode == "html" and not current.anchors[id] then
+  if not current.anchors[id] then
     current.anchors[id] = true
     made:insert(raw('<span id="' .. escaped(id) .. '"></span>'))
   end
@@ -489,7 +476,7 @@ end
 
 local all = List()
 for _, page in ipairs(work.pages) do
-  if not (work.mode == "epub" and page.absent) then all:insert(shown(page, true)) end
+  all:insert(shown(page, true))
   if jupyter then all:insert(shown(page, false)) end
 end
 local function failed() if #errors > 0 then io.stderr:write(table.concat(errors, "\n") .. "\n"); os.exit(1) end end
@@ -501,7 +488,7 @@ local book = pandoc.Pandoc(all, {bibliography=work.bibliography, ["link-citation
 book = heeded(pandoc.utils.citeproc, book)
 local references = book.blocks:remove()
 book = book:walk{Link=function(a)
-  if a.target:match("^#ref%-") and work.mode ~= "epub" then
+  if a.target:match("^#ref%-") then
     a.target = (jupyter and work.url .. "/" or "") .. "references.html" .. a.target
     return a
   end
@@ -522,7 +509,7 @@ if jupyter then                                         -- for each cell its tex
     end
   end
   save(work.out, pandoc.json.encode(texts))
-elseif work.mode == "html" then
+else
   local template = pandoc.template.compile(contents(work.template))
   for i, page in ipairs(work.pages) do
     here = page.file
@@ -533,30 +520,5 @@ elseif work.mode == "html" then
     page.variables.anchor = not page.anchors[slug(page.title)] and slug(page.title) or nil
     save(path.join{work.out, page.name .. ".html"}, heeded(pandoc.write, doc, "html5", options))
   end
-else                                                    -- one EPUB: parts, in them chapters, in them sections
-  local blocks, part, index = List(), "", List()
-  local i = 0
-  for _, page in ipairs(work.pages) do
-    if not page.absent then
-      i = i + 1
-      if page.part ~= part then blocks:insert(pandoc.Header(1, pandoc.Inlines(page.part))); part = page.part end
-      blocks:insert(pandoc.Header(2, pandoc.Inlines(page.title), {id=page.name}))
-      if page.subtitle then blocks:insert(pandoc.Para{pandoc.Emph(page.subtitle)}) end
-      blocks:extend(book.blocks[i].content:walk{Header=function(h) h.level = h.level + 1; return h end})
-    end
-  end
-  blocks:extend{pandoc.Header(1, "References", {id="references"}), references, pandoc.Header(1, "Index of definitions and theorems")}
-  for id, target in pairs(labels) do
-    if STATEMENTS[id:match("^%l+")] and not target.page.absent and target.title then
-      index:insert{stringify(target.title):lower(), {pandoc.Plain(unlinked(target.title) .. List{pandoc.Str(", "), pandoc.Link(target.name, "#" .. id)})}}
-    end
-  end
-  table.sort(index, function(a, b) return a[1] < b[1] end)
-  blocks:insert(pandoc.BulletList(index:map(function(entry) return entry[2] end)))
-  local doc = pandoc.Pandoc(blocks, work.meta)
-  local file = assert(io.open(work.out, "wb"))
-  file:write(heeded(pandoc.write, doc, "epub3", {html_math_method="mathml", table_of_contents=true, toc_depth=3, split_level=2,
-    template=pandoc.template.compile(pandoc.template.default("epub3"))}))
-  file:close()
 end
 failed()
