@@ -318,8 +318,8 @@ class Book:
             pandoc(self.work("jupyter", path, pages), folder)
         return load(path)
 
-    def render(self, folder: Path) -> list[dict]:
-        "All pages, and the files beside them, in a folder of their own."
+    def processed(self, folder: Path) -> list[dict]:
+        "The pages that nbdev made, and in a folder the pictures in them and the files beside them."
         process(self.nbs, self.root / "_proc")
         shutil.rmtree(folder, ignore_errors=True)
         copy_files(self.nbs, folder)
@@ -327,12 +327,6 @@ class Book:
         for page in pages:
             page["cells"] += [{"kind": "markdown", "text": text, "where": f"{page['file']}, the index added to it"}
                               for text in api.index(page["file"], self.root, self.structure.url)]
-        pages += self.own_pages()
-        for number, page in enumerate(pages):
-            page["variables"] = self.variables(page, pages, number)
-        pandoc(self.work("html", folder, pages), self.root / "_build" / "book")
-        for path in (folder / f"{page['name']}.html" for page in pages):
-            path.write_text(simple(path.read_text(encoding="utf-8")), encoding="utf-8")
         return pages
 
     def build(self, out: Path) -> None:
@@ -341,9 +335,12 @@ class Book:
         made = self.root / "_build" / "site"
         with ThreadPoolExecutor() as pool:
             texts = pool.submit(self.markdown)
-            self.render(made)
-            for path in made.glob("*.html"):
-                path.write_text(OMITTED.sub("", path.read_text(encoding="utf-8")), encoding="utf-8")
+            pages = self.processed(made) + self.own_pages()
+            for number, page in enumerate(pages):
+                page["variables"] = self.variables(page, pages, number)
+            pandoc(self.work("html", made, pages), self.root / "_build" / "book")
+            for path in (made / f"{page['name']}.html" for page in pages):
+                path.write_text(finished(path.read_text(encoding="utf-8")), encoding="utf-8")
             check_pages(made)
             lab.write_downloads(self, made, texts.result())
         write_services(self, made)
@@ -477,12 +474,12 @@ def listing(match: re.Match) -> str:
     return f"<div class=code><pre>{''.join(made).removesuffix(chr(10))}</pre></div>"
 
 
-def simple(page: str) -> str:
+def finished(page: str) -> str:
     "A page without marks that nothing asks for."
     page = CODE.sub(listing, MATH.sub(formula, page))
     page = re.sub(r"<summary>\s*(.*?)\s*</summary>", r"<summary>\1</summary>", page, flags=re.DOTALL)
     page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
-    return re.sub(r'(<li><a href="[^"]*") id="toc-[^"]*"', r"\1", page)
+    return re.sub(r'(<li><a href="[^"]*") id="toc-[^"]*"', r"\1", OMITTED.sub("", page))
 
 
 RAW = re.compile(r":::|\$\$|\{#|\?@")  # marks of the source that are no text
