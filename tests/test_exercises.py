@@ -7,9 +7,11 @@ from chapters import CHAPTERS, NBS, Chapter
 # The list grows, until it is all chapters.
 TOLD = ["00_modes", "01_tensor", "02_kronecker", "03_factorization", "04_universality", "05_attention",
         "06_stochastic", "07_reachable", "08_kronecker_attention", "09_kernels", "10_positions",
-        "11_transformer", "11a_patches", "12_cost", "13_ndlinear", "14_separability", "15_kin", "15b_adapters",
+        "11_transformer", "11a_patches", "11b_axial", "11c_names", "11d_model_config", "11e_models", "12_cost",
+        "13_ndlinear", "14_separability", "15_kin", "15b_adapters",
         "separability_more", "16_data", "16a_around", "16b_faults", "17_comparing", "18_forecasting", "19_volumes",
-        "20_scenes", "21_maps", "22_motion", "23_streams", "24_near", "25_grids", "26_sharding", "notation"]
+        "20_scenes", "21_maps", "22_motion", "23_streams", "23a_streaming", "24_near", "25_grids",
+        "26_sharding", "notation"]
 SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
 
 
