@@ -174,6 +174,13 @@ def test_documented_symbols_get_a_table_of_arguments():
     assert api.entry("Some text") is None
 
 
+def test_a_link_of_the_author_wins_over_links_of_nbdev_inside_it():
+    inside = "[see [`f`](a.html#f), [`g`](b.html#g)](#sec-x)"
+    alone = "[`f`](a.html#f) and [`g`](b.html#g) or [h](c.html)"
+    assert book.plain_links(f"{alone}\n\n{inside}") == f"{alone}\n\n[see `f`, `g`](#sec-x)"
+    assert book.plain_links(f"{inside} {alone}") == f"[see `f`, `g`](#sec-x) {alone}"
+
+
 @pytest.mark.parametrize("text, found", [
     ("<p>Fine: x, $5 and #tag.</p>", 0), ("<p>a ::: b</p>", 1), ("<p>so $$x$$ here</p>", 2),
     ("<h2>Title {#sec-x}</h2>", 1), ("<p>see ?@thm-x</p>", 1), ("<p>a<b>:</b>::</p>", 1),

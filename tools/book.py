@@ -138,7 +138,8 @@ def unbroken(text: str) -> str:
 
 def plain_links(text: str) -> str:
     "nbdev links `name` inside links too; the author's link wins."
-    return re.sub(r"\[(`[^`]+`)\]\([^()]*\)(?=[^\[\]]*\]\()", r"\1", text)
+    named = r"\[(`[^`]+`)\]\([^()]*\)"
+    return re.sub(rf"{named}(?=(?:[^\[\]]|{named})*\]\()", r"\1", text)
 
 
 def data_of(output: dict, kind: str) -> str:
