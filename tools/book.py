@@ -362,16 +362,22 @@ class Book:
     def names(self, part: str) -> list[str]:
         return [name for own, pages in self.structure.parts if own == part for name, _ in pages]
 
+    @property
+    def downloads(self) -> list[str]:
+        "Notebooks that readers download; plumbing is read in the repository."
+        return [name for name in self.structure.names if name not in self.names("Workshop")]
+
     def variables(self, page: dict, pages: list[dict], number: int) -> dict:
         "What the template asks for."
         s, name = self.structure, page["file"]
         about = self.titles.get(name, ("", ""))[1] or s.description
         links = []
-        if name in self.titles:
+        if name in self.downloads:
             links = [f'<a href="{NOTEBOOKS}/{name}" download>Download this notebook</a>']
             if any('code-summary: "Solution"' in source_of(c) for c in load(self.nbs / name)["cells"]):
                 links.append(f'<a href="{NOTEBOOKS}/{ANSWERS}" download>all notebooks with the answers</a>')
             links += [f'<a href="{url}">{text}</a>' for text, url in s.online(name)]
+        if name in self.titles:
             links += [f'<a href="{s.repo}/{action}/{s.branch}/{s.folder}/{name}">{text}</a>'
                       for action, text in (("blob", "View its source"), ("edit", "Edit it")) if s.repo]
         made = {"book": escape(s.title), "titled": escape(page["title"]), "about": escape(about),

@@ -90,7 +90,7 @@ def write_downloads(book: Book, out: Path, texts: dict) -> None:
     for file, line in (("requirements.txt", package), ("runtime.txt", "python-3.12")):
         (folder / file).write_text(line + "\n", encoding="utf-8")       # what Binder installs
     with zipfile.ZipFile(folder / ANSWERS, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-        for name in s.names:
+        for name in book.downloads:
             (folder / name).write_text(as_file(for_readers(book, name, texts, answers=False)), encoding="utf-8")
             if any(map(is_solution, load(book.nbs / name)["cells"])):
                 member = zipfile.ZipInfo(name)          # of the first day that archives know: equal archives
