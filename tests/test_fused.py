@@ -19,11 +19,10 @@ from chapters import ROOT
 from torch.testing import assert_close
 
 from hot_nbdev import fused
-from hot_nbdev.attention import softmax_map
 from hot_nbdev.kernels import KernelMap, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean, product
 from hot_nbdev.names import make_attention
-from hot_nbdev.streams import step, steps
+from hot_nbdev.streams import steps
 
 FOLDER = os.environ.get("HOT_TRITON", "")
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -77,24 +76,6 @@ def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog, monkeypatch):
         for _ in range(2):
             assert_close(fused.fused_product(maps, v), product(maps, v), rtol=0, atol=0)
     assert len(caplog.records) == 1 and "product" in caplog.text
-
-
-@pytest.mark.parametrize("combine", [product, mean, fused.fused_product])
-@pytest.mark.parametrize("weigh", [softmax_map, KernelMap(elu_features)])
-def test_a_step_of_a_stream_is_one_graph_and_with_a_kernel_of_static_shapes(weigh, combine):
-    "What recording needs: no break, and a state whose shapes stay; softmax keeps all frames, so its state grows."
-    torch.manual_seed(0)
-    layer = KroneckerAttention(16, 2, 3, causal=(0,), combine=combine, weigh=weigh).eval()
-    x = torch.randn(2, 6, 3, 4, 16)
-    torch._dynamo.reset()
-    compiled, state, shapes = torch.compile(step, backend="aot_eager", fullgraph=True), None, []
-    with torch.no_grad():
-        want = layer(x)
-        for i in range(6):
-            y, state = compiled(layer, x[:, i], state)
-            assert_close(y, want[:, i], rtol=1e-4, atol=1e-5)
-            shapes.append({name: t.shape for name, t in state.tensors.items()})
-    assert (shapes[1] == shapes[-1]) == (weigh is not softmax_map)
 
 
 def test_fuse_changes_kronecker_layers_and_back():

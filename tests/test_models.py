@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from collections import defaultdict
 from pathlib import Path
 
@@ -145,34 +144,6 @@ def test_loading_says_what_is_missing(name, saved, tmp_path):
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=name):
         load_model(tmp_path)
-
-
-@kind
-def test_compiles_to_one_graph(kind):
-    torch.compiler.reset()
-    model, x = make(kind, depth=1)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    with torch.no_grad():
-        assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
-        mask = some(x, kind)
-        assert_close(compiled(x, mask), model(x, mask), rtol=1e-4, atol=1e-5)
-
-
-@pairs
-def test_autocast(kind, name):
-    model, x = make(kind, attention=name)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = model(x, some(x, kind))
-    want = model(x, some(x, kind))
-    assert (y.float() - want).norm() < 0.1 * want.norm()
-
-
-@kind
-def test_device_and_dtype(kind):
-    model, x = make(kind, device="meta", dtype=torch.float64, positions="learned", sizes=(6, 9),
-                    position_modes=None)
-    assert all(t.device.type == "meta" and t.dtype == torch.float64 for t in model.state_dict().values())
-    assert model(x.to("meta")).device.type == "meta"
 
 
 @kind
@@ -504,42 +475,6 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
             ClassifierConfig(**wrong)
 
 
-def dynamic(model, x, mask, onnx=False):
-    "The model exported for any batch, as a program of PyTorch or of ONNX."
-    batch = torch.export.Dim("batch", min=2, max=64)
-    more = dict(dynamic_shapes=({0: batch}, {0: batch}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if onnx:
-            return torch.onnx.export(model, (x, mask), dynamo=True, verbose=False, optimize=False, **more).model_proto
-        return torch.export.export(model, (x, mask), **more).module()
-
-
-def larger(x, mask, n=5):
-    return torch.randn(n, *x.shape[1:]), torch.rand(n, *mask.shape[1:]) < 0.6
-
-
-@pytest.mark.parametrize("kind, name", [*((kind, "product") for kind in KINDS), *(
-    ("segmenter", name) for name in ("full-linear", "multiscale", "axial-token"))])
-def test_exports(kind, name):
-    "With any batch; layers alone are exported by test_contracts.py."
-    model, x = make(kind, attention=name, depth=1)
-    program = dynamic(model, x, some(x, kind))
-    for given in (larger(x, some(x, kind)), larger(x, some(x, kind), 3)):
-        assert_close(program(*given), model(*given), rtol=1e-4, atol=1e-5)
-
-
-def test_a_model_runs_in_onnx_with_any_batch():
-    "With the attention that no list of layers.py has."
-    pytest.importorskip("onnxscript", reason="needs onnxscript")
-    runtime = pytest.importorskip("onnx.reference", reason="needs onnx")
-    model, x = make("segmenter", attention="axial-token", depth=1)
-    program = runtime.ReferenceEvaluator(dynamic(model, x, some(x, "segmenter"), onnx=True))
-    given = larger(x, some(x, "segmenter"))
-    y, = program.run(None, {name: t.numpy() for name, t in zip(program.input_names, given, strict=True)})
-    assert_close(torch.from_numpy(y), model(*given).detach(), rtol=1e-3, atol=1e-4)
-
-
 def test_a_stem_of_ones_own_in_a_saved_model(tmp_path, monkeypatch):
     monkeypatch.setitem(STEMS, "deep", lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
         nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh()))
@@ -596,5 +531,3 @@ def test_sharing_by_a_mixin_keeps_working(tmp_path):
     again = Shared.from_pretrained(tmp_path).eval()
     assert again.config == config and torch.equal(again(x), model(x))
     assert type(make_model(config)) is HOTClassifier            # the subclass takes nothing over
-
-

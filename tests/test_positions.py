@@ -2,7 +2,6 @@
 import copy
 import itertools
 import pickle
-import warnings
 
 import pytest
 import torch
@@ -151,83 +150,3 @@ def test_stretching_is_pytorchs_interpolation():
         table = draw(n, 3)
         theirs = torch.nn.functional.interpolate(table.T[None], size=m, mode="linear", align_corners=True)[0].T
         assert_close(stretch(table, 0, m), theirs if m > 1 else table[:1], rtol=0, atol=1e-5)
-
-
-@added
-def test_hooks_that_fetch_weights_before_a_call_reach_all_of_them(kind):
-    "As offloading and FSDP do: a module's own weights are there while its forward runs, and only then."
-    positions, x = ADDED[kind](dtype=F64), draw(2, 7, 4, 8)
-    want, away = positions(x).detach(), {}
-
-    def fetch(module, args):
-        for name, p in module.named_parameters(recurse=False):
-            p.data = away[module, name]
-
-    for module in list(positions.modules()):
-        for name, p in module.named_parameters(recurse=False):
-            away[module, name], p.data = p.data, torch.full_like(p, float("nan"))
-        module.register_forward_pre_hook(fetch)
-    assert torch.equal(positions(x), want)
-
-
-@added
-def test_deferred_initialization_is_that_of_the_constructor(kind):
-    torch.manual_seed(0)
-    want = ADDED[kind]().state_dict()
-    later = ADDED[kind](device="meta").to_empty(device="cpu")
-    torch.manual_seed(0)
-    for module in later.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
-    assert all(torch.equal(p, want[name]) for name, p in later.state_dict().items())
-
-
-@added
-def test_gradients_of_each_sample(kind):
-    positions, x = ADDED[kind](dtype=F64), draw(4, 7, 4, 8)
-    weights = {n: p.detach() for n, p in positions.named_parameters()}
-
-    def loss(weights, x):
-        return torch.func.functional_call(positions, weights, x).pow(3).sum()
-    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)
-    for i, sample in enumerate(x):
-        for name, g in torch.func.grad(loss)(weights, sample).items():
-            assert_close(found[name][i], g)
-
-
-def test_gradients_agree_with_finite_differences():
-    t, rotary = draw(2, 3, 6).requires_grad_(), AxialRotary(6, order=2)
-    assert torch.autograd.gradcheck(lambda t: rotary(t, 1), t)
-    for full in (False, True):
-        positions = LearnedPositions((2, 4), 6, full=full, dtype=F64)
-        names, tables = zip(*positions.named_parameters(), strict=True)
-        assert torch.autograd.gradcheck(lambda t, *tables: torch.func.functional_call(
-            positions, dict(zip(names, tables, strict=True)), t), (t, *tables))      # noqa: B023
-
-
-class Both(torch.nn.Module):
-    "Positions of each kind on x (batch, n1, n2, 8), for the compiler and the exporter."
-    def __init__(self):
-        super().__init__()
-        self.add, self.table = SineCosinePositions(8, order=2), LearnedPositions((5, 3), 8)
-        self.grid = LearnedPositions((5, 3), 8, full=True)
-        self.rotary, self.axial = Rotary(8), AxialRotary(8, order=2)
-
-    def forward(self, x):
-        x = self.grid(self.table(self.add(x)))
-        return self.rotary(x, 1) + self.axial(x.transpose(1, 2), 0).transpose(1, 2)
-
-
-def test_one_program_serves_all_batches_and_sizes():
-    torch.compiler.reset()
-    model, size = Both(), torch.export.Dim
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.export.export(model, (torch.randn(2, 6, 4, 8),),
-                                      dynamic_shapes=({0: size("batch"), 1: size("n1"), 2: size("n2")},)).module()
-    fast = torch.compile(model, fullgraph=True, backend="eager")
-    for sizes in [(2, 6, 4), (3, 5, 3), (1, 9, 11)]:
-        x = torch.randn(*sizes, 8)
-        assert_close(program(x), model(x))
-        assert_close(fast(x), model(x))
-    torch.compiler.reset()
