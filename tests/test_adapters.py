@@ -70,16 +70,12 @@ def test_a_replaced_model_equals_its_dense_twin(how, modes, bias):
         assert_close(model(tensor(*batch, 12)), twin(tensor(*batch, 12)))
 
 
-def test_names_patterns_lists_and_functions_choose_the_same():
+def test_names_patterns_lists_and_functions_choose_the_same_and_a_lone_layer_is_its_own_model():
     for select in ["0", ["0"], "[0]", lambda n, m: m.in_features == 12]:
         model, report = replace_linear(mlp(), select, how="fresh")
         assert [line["layer"] for line in report] == ["0", "whole model"]
         assert isinstance(model[0], FlatNdLinear) and isinstance(model[2], nn.Linear)
-
-
-def test_a_lone_layer_is_its_own_model():
-    layer = nn.Linear(6, 4)
-    new, report = replace_linear(layer)
+    new, report = replace_linear(nn.Linear(6, 4))
     assert isinstance(new, FlatNdLinear) and report[0]["layer"] == ""
     adapter = add_adapters(nn.Linear(6, 4), kind="lora", rank=2)
     assert isinstance(adapter, LoRA) and adapter_state_dict(adapter).keys() == {"A", "B"}
@@ -94,6 +90,17 @@ def test_the_report_counts_each_parameter_once():
     assert "whole model" in repr(report) and "168" in repr(report) and "relative error" in repr(report)
 
 
+def untouched(model, work, says):
+    "Some work is refused with these words, and leaves layers, numbers and what is trained as they were."
+    before = [type(m) for m in model.modules()], {n: (p.clone(), p.requires_grad) for n, p in model.named_parameters()}
+    with pytest.raises(ValueError) as e:
+        work()
+    assert says in str(e.value)
+    assert [type(m) for m in model.modules()] == before[0]
+    for (name, p), (there, (q, trained)) in zip(model.named_parameters(), before[1].items(), strict=True):
+        assert name == there and (p.is_meta or torch.equal(p, q)) and p.requires_grad == trained
+
+
 def test_what_is_refused_changes_nothing():
     class Clever(nn.Linear):
         pass
@@ -101,27 +108,21 @@ def test_what_is_refused_changes_nothing():
     hooked[0].register_forward_hook(lambda *_: None)
     tied = nn.ModuleDict({"a": nn.Linear(12, 12), "b": nn.Linear(12, 12)})
     tied["b"].weight = tied["a"].weight
-    cases = [
-        (mlp(), dict(select="0", in_features=(3, 4), out_features=(3, 4)), "'0' takes 12 features to 20"),
-        (mlp(), dict(select="0", in_features=(3, 4), out_features=(2, 2, 5)), "in 2 and 3 modes"),
-        (mlp(), dict(select=["0", "3"]), "'3' names no linear layer"),
-        (mlp(), dict(select="1"), "'1' is a GELU, not an nn.Linear"),
-        (mlp(), dict(how="exact"), "how='exact'"),
-        (nn.Sequential(nn.GELU()), {}, "'*' names no linear layer; near are none"),
-        (nn.Sequential(Clever(4, 4)), {}, "is a Clever, which may do more"),
-        (hooked, {}, "'0' has hooks"),
-        (tied, dict(select="a"), "'a' shares a parameter with 'b.weight'"),
-        (tied, dict(in_features=lambda n, m: (3, 4) if n == "a" else (4, 3)), "both the same in_features"),
-        (mlp().to("meta"), {}, "on the meta device"),
-        *((mlp(), dict(select="0", in_features=sizes), "features") for sizes in ((3.0, 4), (-3, -4), (12, 1, 0))),
-        (add_adapters(mlp(), "0"), {}, "'0' is a NdLoRA, which may do more than an nn.Linear; leave it out, or make"),
-    ]
-    for model, options, message in cases:
-        before = [type(m) for m in model.modules()]
-        with pytest.raises(ValueError) as e:
-            replace_linear(model, **options)
-        assert message in str(e.value)
-        assert [type(m) for m in model.modules()] == before
+    for model, options, says in [
+            (mlp(), dict(select="0", in_features=(3, 4), out_features=(3, 4)), "'0' takes 12 features to 20"),
+            (mlp(), dict(select="0", in_features=(3, 4), out_features=(2, 2, 5)), "in 2 and 3 modes"),
+            (mlp(), dict(select=["0", "3"]), "'3' names no linear layer"),
+            (mlp(), dict(select="1"), "'1' is a GELU, not an nn.Linear"), (mlp(), dict(how="exact"), "how='exact'"),
+            (nn.Sequential(nn.GELU()), {}, "'*' names no linear layer; near are none"),
+            (nn.Sequential(Clever(4, 4)), {}, "is a Clever, which may do more"), (hooked, {}, "'0' has hooks"),
+            (tied, dict(select="a"), "'a' shares a parameter with 'b.weight'"),
+            (tied, dict(in_features=lambda n, m: (3, 4) if n == "a" else (4, 3)), "both the same in_features"),
+            (mlp().to("meta"), {}, "on the meta device"),
+            *((mlp(), dict(select="0", in_features=n), "features") for n in ((3.0, 4), (-3, -4), (12, 1, 0))),
+            (add_adapters(mlp(), "0"), {}, "'0' is a NdLoRA, which may do more than an nn.Linear; leave it out")]:
+        untouched(model, lambda model=model, options=options: replace_linear(model, **options), says)
+    model = nn.Sequential(nn.Linear(12, 20), nn.Linear(20, 6))
+    untouched(model, lambda: add_adapters(model, in_features=(3, 4)), "layer '1': NdLoRA: the layer takes 20 features")
 
 
 def test_layers_whose_weight_is_read_by_others_are_served():
@@ -156,15 +157,7 @@ def test_merge_is_close_and_unmerge_exact(kind, dtype):
 
 
 @kinds
-def test_loading_takes_a_merge_apart(kind):
-    one, two, x = adapted(kind).eval(), add_adapters(mlp(), kind=kind).eval(), tensor(4, 12)
-    merge(two)
-    two.load_state_dict(one.state_dict())
-    assert_close(two(x), one(x))
-
-
-@kinds
-def test_only_the_adapters_train_and_start_at_nothing(kind):
+def test_only_the_adapters_train_and_start_at_nothing_and_loading_takes_a_merge_apart(kind):
     model, x = add_adapters(mlp(), kind=kind), tensor(7, 12)
     before = {n: p.clone() for n, p in model.named_parameters()}
     assert torch.equal(model(x), mlp()(x))
@@ -176,6 +169,9 @@ def test_only_the_adapters_train_and_start_at_nothing(kind):
     for n, p in model.named_parameters():
         assert torch.equal(p, before[n]) == ("base" in n), n
     assert adapter_state_dict(model).keys() == {n for n, p in model.named_parameters() if p.requires_grad}
+    other = merge(add_adapters(mlp(), kind=kind).eval())
+    other.load_state_dict(model.state_dict())
+    assert_close(other(x), model.eval()(x))
 
 
 @kinds
@@ -197,22 +193,14 @@ def test_files_that_do_not_fit_are_refused_by_name(tmp_path):
     save_adapters(adapted("lora", rank=2), file)
     save_file({"x": torch.zeros(1)}, plain)
     wide = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.Linear(24, 6))
-    cases = [
-        (mlp(), plain, "is no whole file of adapters (KeyError: 'adapters'); save_adapters writes such files"),
-        (wide, file, "'0.B' is (20, 2) in the file, but must be (24, 2)"),
-        (nn.Sequential(nn.Linear(12, 20)), file, "an adapter for '2', which is no linear layer here; near"),
-        (add_adapters(mlp(), kind="lora", rank=3), file, "'0' has an adapter with"),
-        (add_adapters(mlp(), kind="lora", rank=2, alpha=1), file, "'0' has an adapter with"),
-        (add_adapters(nn.Sequential(*mlp(), nn.Linear(6, 6)), "3"), file, "the file says None; remove_adapters"),
-    ]
-    for model, path, message in cases:
-        before = {n: (p.clone(), p.requires_grad) for n, p in model.named_parameters()}
-        with pytest.raises(ValueError) as e:
-            load_adapters(model, path)
-        assert message in str(e.value)
-        after = {n: (p, p.requires_grad) for n, p in model.named_parameters()}
-        assert after.keys() == before.keys()
-        assert all(torch.equal(after[n][0], p) and after[n][1] == g for n, (p, g) in before.items())
+    for model, path, says in [
+            (mlp(), plain, "is no whole file of adapters (KeyError: 'adapters'); save_adapters writes such files"),
+            (wide, file, "'0.B' is (20, 2) in the file, but must be (24, 2)"),
+            (nn.Sequential(nn.Linear(12, 20)), file, "an adapter for '2', which is no linear layer here; near"),
+            (add_adapters(mlp(), kind="lora", rank=3), file, "'0' has an adapter with"),
+            (add_adapters(mlp(), kind="lora", rank=2, alpha=1), file, "'0' has an adapter with"),
+            (add_adapters(nn.Sequential(*mlp(), nn.Linear(6, 6)), "3"), file, "the file says None; remove_adapters")]:
+        untouched(model, lambda model=model, path=path: load_adapters(model, path), says)
 
 
 def test_wrong_settings_are_refused():
@@ -311,61 +299,22 @@ def test_settings_that_are_no_settings_are_one_line(settings, tmp_path):
     with pytest.raises(ValueError, match="a.safetensors is no whole file of adapters") as e:
         load_adapters(mlp(), written(tmp_path / "a.safetensors", settings))
     assert "\n" not in str(e.value)
+    for trainable in (3, [["2"]], ["2.weights"]):
+        with pytest.raises(ValueError, match="a.safetensors"):
+            load_adapters(mlp(), written(tmp_path / "a.safetensors", {"0": LORA}, trainable=trainable))
 
 
-@pytest.mark.parametrize("trainable", [3, [["2"]], ["2.weights"]])
-def test_names_that_train_too_are_checked(trainable, tmp_path):
-    file = written(tmp_path / "a.safetensors", {"0": LORA}, trainable=trainable)
-    with pytest.raises(ValueError, match="a.safetensors"):
-        load_adapters(mlp(), file)
-
-
-def test_cut_and_damaged_files_are_one_line_with_the_name(tmp_path):
-    file = tmp_path / "a.safetensors"
-    save_adapters(adapted("ndlora"), file)
-    whole = file.read_bytes()
-    for content in [b"", whole[:4], whole[:100], whole[:-1], b"\xff" * 8 + whole[8:], whole + b"0",
-                    b"<!doctype html>" * 9, whole[:8] + b"[" + whole[9:]]:
-        file.write_bytes(content)
-        model = mlp()
-        with pytest.raises(ValueError, match="a.safetensors is no whole file of adapters") as e:
-            load_adapters(model, file)
-        assert "\n" not in str(e.value) and type(model[0]) is nn.Linear
-    with pytest.raises(FileNotFoundError, match="none.safetensors"):
-        load_adapters(mlp(), tmp_path / "none.safetensors")
-
-
-def test_files_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    import safetensors.torch
-    file, model = tmp_path / "a.safetensors", adapted("lora", rank=2)
-    save_adapters(model, file)
-    before = file.read_bytes()
-
-    def full(tensors, path, metadata):
-        path.write_bytes(before[:50])
-        raise OSError("no space left on device")
-    monkeypatch.setattr(safetensors.torch, "save_file", full)
-    with pytest.raises(OSError, match="no space left"):
-        save_adapters(shake(model, seed=8), file)
-    assert file.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["a.safetensors"]
-
-
-def normed(model):
-    nn.utils.parametrizations.weight_norm(model.head)
-    return model
-
-
-OTHERWISE = {"lora": lambda m: add_adapters(m, "*.ff.*", "lora"), "ndlora": lambda m: add_adapters(m, "*.ff.*"),
-             "replaced": lambda m: replace_linear(m, "*.ff.*")[0], "weight_norm": normed}
-
-
-@pytest.mark.parametrize("way", OTHERWISE)
-def test_what_could_not_be_loaded_is_not_saved(way, tmp_path):
-    "The folder stays as it was, also where there was none; and the error says the way out."
-    model = classifier()
+@pytest.mark.parametrize("change", [
+    lambda m: add_adapters(m, "*.ff.*", "lora"), lambda m: add_adapters(m, "*.ff.*"),
+    lambda m: replace_linear(m, "*.ff.*")[0], lambda m: nn.utils.parametrizations.weight_norm(m.head) and m],
+    ids=["lora", "ndlora", "replaced", "weight_norm"])
+def test_what_could_not_be_loaded_is_not_saved(change, tmp_path):
+    "The folder stays as it was, also where there was none; the error says the way out; no random number is drawn."
+    model, drawn = classifier(), torch.get_rng_state()
     model.save(tmp_path / "there")
+    assert torch.equal(torch.get_rng_state(), drawn)
     before = {p.name: p.read_bytes() for p in (tmp_path / "there").iterdir()}
-    model = OTHERWISE[way](hot_load(tmp_path / "there"))
+    model = change(hot_load(tmp_path / "there"))
     for folder in ("there", "new"):
         with pytest.raises(ValueError, match=r"HOTClassifier.save: .* by its settings, so load_model could not read "
                            r"it; with adapters, call remove_adapters\(merge\(model\)\)"):
@@ -378,7 +327,6 @@ def test_a_subclass_with_a_constructor_of_its_own_is_saved_as_before(tmp_path):
     class Own(HOTClassifier):
         def __init__(self, config, note):
             super().__init__(config)
-            self.note = note
     model = Own(classifier().config, "mine")
     model.save(tmp_path)
     assert torch.equal(hot_load(tmp_path).head.weight, model.head.weight)

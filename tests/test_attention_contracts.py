@@ -1,4 +1,4 @@
-"""What attention promises beyond test_contracts.py: maps, masks, order in time, dropout, kernels."""
+"""What attention promises beyond test_contracts.py: maps, masks, order in time, dropout, kernels, loud inputs."""
 import copy
 from functools import partial
 
@@ -15,10 +15,12 @@ from layers import (
     Axial,
     Divided,
     Full,
+    Hot1,
     K,
     Multi,
     SeenAs,
     SquarePlus,
+    by_map,
     draw_sizes,
     each,
     random_mask,
@@ -29,6 +31,7 @@ from often import examples
 from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
 
+from hot_nbdev.kernels import PositiveRandomFeatures
 from hot_nbdev.names import ATTENTIONS, make_attention
 
 attention, everyone = each(ATTENTION), each(ATTENTION + GRIDS)
@@ -147,14 +150,6 @@ def test_nothing_leaks_from_the_future(case, data):
     assert_close(*(y.narrow(axis - 1, 0, step) for y in (before, after)), rtol=0, atol=near)
 
 
-@attention
-def test_sizes_may_change_from_call_to_call(case):
-    layer = case.layer()
-    for sizes in [(3, 2, 4), (1, 5, 2), (4, 4, 1)]:
-        x = case.input(2, sizes=sizes[:case.order])
-        assert layer(x).shape == x.shape
-
-
 @each([case for case in (*ATTENTION, *GRIDS) if case.name in (
     "product", "sum", "full", "hot1 kernel", "causal product", "other grid, full", "other grid, product",
     "other grid, multiscale")])
@@ -223,3 +218,41 @@ def test_a_word_is_no_switch(name, option):
     for value in ("False", 0, None):
         with pytest.raises(ValueError, match=f": {option} is {value!r}, but must be True or False"):
             make_attention(name, 8, 2, 2, **{option: value})
+
+
+@pytest.mark.parametrize("make, loud", [
+    (K, 30), (Hot1, 10), (Full, 30), (Axial, 30), (Multi, 30)])
+@pytest.mark.parametrize("features", [1, 8])
+def test_padding_does_not_set_the_scale_of_a_kernel(make, loud, features):
+    "Padded keys are small; if the largest feature were taken over them too, loud real ones would underflow."
+    torch.manual_seed(0)
+    layer = make(DIM, HEADS, 2, kernel=PositiveRandomFeatures(DIM // HEADS, features))
+    x, mask = loud * torch.randn(4, 5, DIM), torch.zeros(7, 9, dtype=torch.bool)
+    padded = torch.zeros(7, 9, DIM)
+    padded[:4, :5], mask[:4, :5] = x, True
+    for y in (layer(padded, mask), by_map(layer, padded, mask)):
+        assert_close(y[:4, :5], layer(x), rtol=1e-4, atol=1e-5)
+    assert_close(layer.dense_map(padded, mask).sum(-1), mask.flatten().float().expand(HEADS, -1))
+
+
+@pytest.mark.parametrize("make", [K, Hot1, Full])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_leaves_scores_in_full_precision(make, dtype):
+    "Dot products here go far beyond the largest number of float16."
+    torch.manual_seed(0)
+    layer = make(64, 1, 2)
+    x = 1000 * (torch.randn(1, 4, 5, 64) + 1)
+    with torch.autocast("cpu", dtype), torch.no_grad():
+        y, (S, *_) = layer(x), layer.maps(x)
+    assert y.isfinite().all() and S.dtype == torch.float32
+    assert_close(S.sum(-1), torch.ones(S.shape[:-1]))
+
+
+@pytest.mark.parametrize("make", [Full, Axial, Multi])
+def test_autocast_with_a_norm_drops_as_without(make):
+    "The norm gives queries and keys in float32, the values are half: no reason to forget the dropout."
+    torch.manual_seed(0)
+    layer, x = make(DIM, HEADS, 2, qk_norm=True, dropout=0.5), torch.randn(2, 4, 5, DIM)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        assert not torch.equal(layer(x), layer(x))
+        assert torch.equal(layer.eval()(x), layer(x))

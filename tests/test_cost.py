@@ -12,7 +12,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev.attention import FullAttention, softmax_map
-from hot_nbdev.axial import AxialAttention
 from hot_nbdev.cost import Work, cost, count
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.names import ATTENTIONS, make_attention, make_kernel
@@ -65,14 +64,6 @@ def test_what_is_said_without_computing_is_what_a_run_does(name):
         assert 2 * run.multiply_adds == plain.get_total_flops()
         if name in ("product", "sum"):
             assert (said.peak, said.kept, said.largest) == (run.peak, run.kept, run.largest), (options, sizes)
-
-
-def test_one_group_of_all_modes_and_a_window_cost_what_full_attention_and_no_window_do():
-    axial, full = (cost(layer, (3, 2, 4)) for layer in (AxialAttention(8, 2, 3, [(0, 1, 2)]), FullAttention(8, 2, 3)))
-    assert axial.multiply_adds == full.multiply_adds
-    plain, near = (cost(make_attention("product", 8, 2, 2, by_mode=own), (30, 4))
-                   for own in (None, {0: dict(window=1)}))
-    assert (plain.multiply_adds, plain.exponentials) == (near.multiply_adds, near.exponentials)
 
 
 @pytest.mark.parametrize("make", [FullAttention, KroneckerAttention])

@@ -8,10 +8,9 @@ from slow import slow_kronecker, slow_share
 from torch import nn
 from torch.testing import assert_close
 
-from hot_nbdev.attention import softmax_map
 from hot_nbdev.cost import count
-from hot_nbdev.kernels import KernelMap, kernel_map, thin_map
-from hot_nbdev.kronecker_attention import KroneckerAttention, PooledMaps, floor_share, floored, masked, mean, product
+from hot_nbdev.kernels import kernel_map, thin_map
+from hot_nbdev.kronecker_attention import KroneckerAttention, floor_share, floored, masked, mean, product
 from hot_nbdev.train.loop import decay_groups
 from hot_nbdev.variants import (
     Activated,
@@ -207,12 +206,6 @@ def test_where_nothing_is_said_there_is_a_norm_and_a_gain():
         assert torch.equal(layer.to_q.weight, factor * other(DIM, HEADS, 2).to_q.weight)
 
 
-@pytest.mark.parametrize("kind", [KroneckerAttention, Own, combined(Pooled, KroneckerAttention)])
-def test_an_unknown_keyword_is_told_with_the_name_of_the_layer(kind):
-    with pytest.raises(TypeError, match="^KroneckerAttention.__init__.. got an unexpected keyword argument 'dims'"):
-        kind(DIM, HEADS, 2, dims=3)
-
-
 def test_a_norm_of_one_feature_is_refused():
     with pytest.raises(ValueError, match="KroneckerAttention: a head has one feature.*fewer heads, or norm=nn"):
         KroneckerAttention(4, 4, 2)
@@ -280,20 +273,6 @@ def test_with_a_mask_no_weight_leaves_the_window():
     at = torch.arange(5).repeat_interleave(4)
     far = (at[:, None] - at).abs() > 1
     assert not layer.dense_map(x, mask)[:, far].any() and layer.dense_map(x, mask)[:, ~far].any()
-
-
-def test_one_class_for_the_same_parts():
-    assert combined(Pooled, KroneckerAttention) is combined(Pooled, KroneckerAttention)
-    assert issubclass(Everything, PooledMaps) and Everything.__name__.startswith("TemperedPooledCentredLateBias")
-
-
-def test_a_layer_with_its_own_maps_in_a_list_has_them_as_modules():
-    layer = KroneckerAttention(DIM, HEADS, 2, weigh=[softmax_map, KernelMap(torch.exp)])
-    x = torch.randn(2, 3, 4, DIM)
-    plain = KroneckerAttention(DIM, HEADS, 2)
-    plain.load_state_dict(layer.state_dict())
-    assert_close(layer.maps(x)[0], plain.maps(x)[0])
-    assert not torch.allclose(layer.maps(x)[1], plain.maps(x)[1], atol=1e-4)
 
 
 @pytest.mark.parametrize("parts, works", [

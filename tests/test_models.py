@@ -19,7 +19,7 @@ from hot_nbdev.maps import model_maps
 from hot_nbdev.model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, load_model, make_model
 from hot_nbdev.names import ATTENTIONS, found, make_attention
-from hot_nbdev.patches import STEMS, PatchEmbed
+from hot_nbdev.patches import PatchEmbed
 from hot_nbdev.transformer import FeedForward
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -82,16 +82,6 @@ def test_every_attention_by_name_with_masks(kind, name):
     assert not silent and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-@named
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_any_number_of_modes(name, order):
-    if name == "spatial" and order == 1:
-        pytest.skip("no mode but the first")
-    torch.manual_seed(0)
-    model = HOTEncoder(HOTConfig(**SMALL, attention=name, patch=(2,) * order)).eval()
-    assert model(torch.randn(2, *(4, 3, 2, 5)[:order], 1)).shape == (2, *(2, 2, 1, 3)[:order], 16)
-
-
 @kind
 @pytest.mark.parametrize("stem", ["linear", "conv"])
 def test_a_larger_frame_changes_nothing(kind, stem):
@@ -137,13 +127,6 @@ def test_save_and_load(kind, dtype, tmp_path):
     for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True):
         assert a.dtype == b.dtype and torch.equal(a, b)
     assert next(load_model(tmp_path, dtype=torch.float64).parameters()).dtype == torch.float64
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_loading_says_what_is_missing(name, saved, tmp_path):
-    (tmp_path / name).unlink()
-    with pytest.raises(FileNotFoundError, match=name):
-        load_model(tmp_path)
 
 
 @kind
@@ -195,14 +178,21 @@ def test_half_precision_sums_do_not_overflow():
     assert model(torch.full((1, 2000, 3), 100.0, dtype=torch.float16)).isfinite().all()
 
 
-def test_a_subclass_does_not_take_over_the_models_of_its_settings(tmp_path):
-    class Mine(HOTClassifier):
-        "Has the settings of the classifier."
-    config = ClassifierConfig(patch=(2, 2), dim=8, heads=2, depth=1)
+def test_a_subclass_and_a_mixin_do_not_take_over_the_models_of_their_settings(tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+
+    class Shared(HOTClassifier, hub.PyTorchModelHubMixin):
+        "Has the settings of the classifier, and can be put on a hub."
+    config = ClassifierConfig(**SMALL, patch=(2, 3), classes=5, attention_options={"qk_norm": True})
+    torch.manual_seed(0)
+    model, x = Shared(config).eval(), torch.randn(2, 6, 9, 1)
+    model.save_pretrained(tmp_path / "shared")
+    again = Shared.from_pretrained(tmp_path / "shared").eval()
+    assert again.config == config and torch.equal(again(x), model(x))
     make_model(config).save(tmp_path)
     assert type(make_model(config)) is type(load_model(tmp_path)) is HOTClassifier
-    assert type(Mine.load(tmp_path)) is Mine
-    del Mine
+    assert type(Shared.load(tmp_path)) is Shared
+    del Shared, model, again
     gc.collect()
 
 
@@ -239,11 +229,9 @@ def test_separate_heads_are_all_in_the_output_and_all_train(normalize):
     assert {h: tuple(y.shape) for h, y in found.items()} == {3: (2, 3, 5), 7: (2, 7, 5)}
     for h, y in found.items():
         assert_close(y, model(x, mask, horizon=h))
-    before = copy.deepcopy(model.heads.state_dict())
     sum(y.square().mean() for y in found.values()).backward()
-    torch.optim.SGD(model.parameters(), 0.1).step()
-    assert all(not torch.equal(t, before[name]) for name, t in model.heads.state_dict().items())
-    assert sorted(model(x, mask, horizon="all")) == [3, 7] and len(model_maps(model, x, mask, horizon="all")) == 2
+    assert all(p.grad.any() for p in model.heads.parameters())
+    assert len(model_maps(model, x, mask, horizon="all")) == 2
     with pytest.raises(ValueError, match="horizon is 'some'"):
         model(x, horizon="some")
 
@@ -362,27 +350,6 @@ def test_damaged_settings_are_one_line_that_names_the_file(damage, saved, tmp_pa
     one_line(error, path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "[" * 100_000, '{"a":' * 100_000, "\xff"])
-def test_what_is_no_json_is_one_line_that_names_the_file(text, saved, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError) as error:
-        load_model(tmp_path)
-    one_line(error, path)
-
-
-@pytest.mark.parametrize("cut", [0, 4, 100, -4, -1, "pickled"])
-def test_damaged_weights_are_one_line_that_names_the_file(cut, saved, tmp_path):
-    path = tmp_path / "model.safetensors"
-    if cut == "pickled":
-        torch.save(saved.state_dict(), path)
-    else:
-        path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(ValueError, match="cannot be read") as error:
-        load_model(tmp_path)
-    one_line(error, path)
-
-
 @pytest.mark.parametrize("change, message", [
     (dict(classes=7), "head.weight is .5, 16., but .7, 16. is expected"),
     (dict(depth=3), "encoder.blocks.2.* is missing"),
@@ -392,22 +359,6 @@ def test_weights_of_another_model_are_refused_before_memory_is_taken(change, mes
     with pytest.raises(ValueError, match=f"does not fit config.json beside it: .*{message}") as error:
         load_model(tmp_path)
     one_line(error, tmp_path / "model.safetensors")
-
-
-@pytest.mark.parametrize("fails", ["weights", "settings"])
-def test_a_save_that_fails_leaves_the_model_that_was_there(fails, saved, tmp_path, monkeypatch):
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    other, _ = make("classifier", seed=1, depth=1)
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-    if fails == "weights":
-        monkeypatch.setattr("safetensors.torch.save_file", full)
-    else:
-        monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space"):
-        other.save(tmp_path)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
 class OwnConfig(ModelConfig):
@@ -429,11 +380,6 @@ def test_a_model_of_ones_own_stands_in_the_table(tmp_path, monkeypatch):
         make_model(OwnConfig())         # that class has other settings
     monkeypatch.setitem(MODELS, "own", Own)
     assert type(make_model(OwnConfig())) is Own and ModelConfig.from_dict({"model": "own"}) == OwnConfig()
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_settings_of_every_kind_find_their_class(name):
-    assert ModelConfig.from_dict({"model": name}) == found(MODELS, name).config_class()
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.complex64, torch.bool])
@@ -475,14 +421,6 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
             ClassifierConfig(**wrong)
 
 
-def test_a_stem_of_ones_own_in_a_saved_model(tmp_path, monkeypatch):
-    monkeypatch.setitem(STEMS, "deep", lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
-        nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh()))
-    model, x = make("classifier", stem="deep")
-    model.save(tmp_path)
-    assert torch.equal(load_model(tmp_path)(x), model(x))
-
-
 TRAINER = """
 import sys; sys.modules["torchvision"] = None       # transformers imports one, and needs none
 import torch
@@ -517,17 +455,3 @@ def test_the_trainer_of_transformers_takes_a_module_that_holds_a_model(tmp_path)
     done = subprocess.run([sys.executable, "-c", TRAINER], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "False True"
-
-
-def test_sharing_by_a_mixin_keeps_working(tmp_path):
-    hub = pytest.importorskip("huggingface_hub")
-
-    class Shared(HOTClassifier, hub.PyTorchModelHubMixin):
-        "A classifier that can be put on a hub."
-    config = ClassifierConfig(**SMALL, patch=(2, 3), classes=5, attention_options={"qk_norm": True})
-    torch.manual_seed(0)
-    model, x = Shared(config).eval(), torch.randn(2, 6, 9, 1)
-    model.save_pretrained(tmp_path)
-    again = Shared.from_pretrained(tmp_path).eval()
-    assert again.config == config and torch.equal(again(x), model(x))
-    assert type(make_model(config)) is HOTClassifier            # the subclass takes nothing over

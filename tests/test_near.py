@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 import torch
 from layers import DIM, HEADS, Axial, Divided, K, SquarePlus, random_mask, stepped, tensor
-from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import softmax_map
@@ -14,7 +13,7 @@ from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import ClassifierConfig, HOTConfig
 from hot_nbdev.models import make_model
-from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi, alibi_slopes, window
+from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi_slopes, window
 from hot_nbdev.streaming import load_state, save_state
 from hot_nbdev.streams import restart_streams, select_streams, steps
 
@@ -84,20 +83,6 @@ def test_a_bias_handed_in_gets_true_positions():
     y, _ = stepped(layer, x, None, 0, (5, 2))
     assert asked[-1] == ([5, 6], [0, 1, 2, 3, 4, 5, 6])      # all keys stay, so that places count from the first
     assert_close(y, layer(x), rtol=0, atol=1e-12)
-
-
-def test_a_bias_with_parameters_is_part_of_the_layer():
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(HEADS))
-
-        def forward(self, score, b, h, i, j):
-            return score - self.weight[h] * (i - j).abs()
-    own = Own()
-    layer = KroneckerAttention(DIM, HEADS, 2, weigh=[Near(score_mod=own), softmax_map])
-    layer(torch.randn(2, 4, 3, DIM)).square().sum().backward()
-    assert "weigh.0.score_mod.weight" in layer.state_dict() and own.weight.grad.abs().min() > 0
 
 
 def test_settings_survive_json_and_older_ones_are_read():
@@ -196,18 +181,6 @@ def test_large_biases_do_not_overflow_a_kernel():
     bare = make(K, 1, kernel=SquarePlus()).float()
     x = torch.randn(2, 6, DIM)
     assert_close(layer(x), bare(x))                                      # the same number everywhere changes nothing
-
-
-def test_biases_of_a_larger_mode_contain_those_of_a_smaller_one():
-    learned = LearnedBias(2, 3)
-    nn.init.normal_(learned.table)
-    heads = torch.arange(2)[:, None, None]
-    for bias in (alibi, learned):
-        small, large = (bias(torch.zeros(2, n, n), None, heads, torch.arange(n)[:, None], torch.arange(n))
-                        for n in (6, 20))
-        for start in (0, 5, 14):
-            assert torch.equal(large[:, start:start + 6, start:start + 6], small)
-    assert torch.equal(large[:, :, 0][:, 3:], large[:, 3, 0][:, None].expand(2, 17))    # beyond the reach: all alike
 
 
 def test_slopes_are_those_of_alibi():

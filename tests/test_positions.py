@@ -1,7 +1,5 @@
 """Properties of `hot_nbdev.positions`: tables, waves and turns on random sizes."""
-import copy
 import itertools
-import pickle
 
 import pytest
 import torch
@@ -15,8 +13,6 @@ from hot_nbdev.positions import (
     LearnedPositions,
     Rotary,
     SineCosinePositions,
-    frequencies,
-    rotate,
     stretch,
 )
 
@@ -25,18 +21,6 @@ F64 = torch.float64
 
 def draw(*shape, seed=0):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
-
-def test_frequencies_fall_from_one_by_equal_factors():
-    assert_close(frequencies(8, 16.0, dtype=F64), torch.tensor([1, 0.5, 0.25, 0.125], dtype=F64))
-    with pytest.raises(ValueError, match="in pairs"):
-        frequencies(5)
-
-
-def test_rotate_turns_plane_f_made_of_f_and_f_plus_half():
-    t = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=F64)
-    turned = rotate(t, torch.tensor([torch.pi / 2, torch.pi], dtype=F64))
-    assert_close(turned, torch.tensor([0.0, 0.0, 1.0, -1.0], dtype=F64))
 
 
 @given(st.integers(2, 7), st.integers(0, 5), st.sampled_from([4, 6, 8]))
@@ -121,17 +105,6 @@ def test_shape_and_dtype_are_those_of_the_input(kind, dtype):
     for shape in [(5, 3, 8), (2, 1, 7, 8), (0, 5, 3, 8), (2, 3, 4, 1, 8)]:
         y = positions(torch.zeros(shape, dtype=dtype))
         assert y.shape == shape and y.dtype == dtype
-
-
-@added
-def test_copies_and_views_give_the_same_and_nothing_is_random(kind):
-    positions, state = ADDED[kind](), torch.get_rng_state()
-    x = draw(2, 3, 5, 8).transpose(1, 2)                # not contiguous
-    assert torch.equal(positions(x), positions(x.contiguous()))
-    assert torch.equal(pickle.loads(pickle.dumps(positions))(x), copy.deepcopy(positions)(x))
-    Rotary(8)(x, 0), AxialRotary(8, 2)(x, 1)
-    assert torch.equal(state, torch.get_rng_state())
-    assert not Rotary(8).state_dict() and not SineCosinePositions(8).state_dict()
 
 
 @added
