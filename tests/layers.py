@@ -305,6 +305,31 @@ def attention(name, make, order=2, twin=False, **options):
     return Attention(name, partial(make, order=order, **options), order, SLOW.get(make, slow_kronecker), twin, output)
 
 
+def any_attention(data):
+    "A case of any kind with any settings."
+    def one(*values):
+        return data.draw(st.sampled_from(values))
+    order, make = one(1, 2, 3), one(K, K, K, Tied, Full, Axial, Divided, Multi)
+    options = dict(causal=tuple(m for m in range(order) if one(False, False, True)), rotary=one(None, turn),
+                   **{name: one(False, True) for name in ("bias", "qk_norm")})
+    if make is not Tied:
+        options["kernel"] = one(None, None, plus, short)
+    if make in (K, Tied):
+        options["combine"] = one("product", "sum")
+    if make is K:
+        options |= {name: one(False, True) for name in ("shared", "qk_center", "temperature")}
+        options["pool"] = one("mean", "sum", "rsqrt")
+        options["project"] = one("before", "after" if options["pool"] != "mean" and options["bias"] and not
+                                 options["qk_norm"] else "before")
+    if make in (K, Tied, Axial):
+        own = (NEAR, FAR, TABLE, dict(window=0), dict(bias="alibi"))
+        options["by_mode"] = {m: one(*own) for m in range(order) if one(False, True)}
+    if make is Multi:
+        options |= {name: tuple(1 if m in options["causal"] else one(1, 2, 3) for m in range(order))
+                    for name in ("stride", "query_stride")}
+    return attention("any", make, order, **options)
+
+
 def other_grid(name, make, order=2, twin=False, same=(), **options):
     make, slow = partial(make, order=order, **options), SLOW.get(make, slow_kronecker)
     return Grids(f"other grid, {name}", make, order, slow, twin, same=same)
@@ -326,50 +351,34 @@ ATTENTION = [
     attention("hot1", Hot1, 3, True),
     attention("hot1 kernel", Hot1, kernel=plus),
     attention("hot2 product", Hot2),
-    attention("hot2 sum", Hot2, 2, True, combine="sum", qk_norm=False),
     attention("rsqrt after, shared", bare, 2, True, pool="rsqrt", project="after", qk_center=True),
-    attention("sum pooling, qk_norm", K, 2, True, pool="sum", shared=False),
-    attention("rotary, no bias", bare, 2, True, rotary=turn, bias=False),
     attention("causal product", K, 3, causal=(0,), qk_center=True, temperature=True),
-    attention("causal sum", bare, 2, True, causal=(-1,), combine="sum"),
     attention("two causal modes", Hot2, 3, causal=(0, 2), qk_norm=False),
     attention("short kernel", bare, kernel=short),
-    attention("short kernel, causal sum", K, 2, True, kernel=short, causal=(0,), combine="sum"),
     attention("causal kernel", bare, 2, True, causal=(0, 1), kernel=plus, pool="rsqrt"),
     attention("tied product", Tied, 3),
-    attention("tied sum", Tied, 2, True, combine="sum", power=1.0, qk_norm=False),
     attention("tied mix", Tied, 3, True, kind=MixedAttention, causal=(1,)),
     attention("tied causal, rotary", Tied, 3, causal=(0,), rotary=turn),
     attention("tied near, two causal modes", Tied, 3, causal=(0, 2), power=0.8, by_mode={0: NEAR, 1: TABLE}),
-    attention("tied, one mode", Tied, 1, True, causal=(0,), combine="sum"),
     attention("one mode", K, 1, causal=(0,)),
     attention("near product", bare, 3, by_mode={0: NEAR, -1: FAR}),
     attention("near causal sum", K, causal=(0,), combine="sum", rotary=turn, by_mode={
         0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}),
-    attention("near hot2, two causal modes", Hot2, 3, True, causal=(0, 2), qk_center=True, by_mode={
-        0: dict(window=0), 1: TABLE, 2: dict(window=1, dilation=2, bias="alibi")}),
-    attention("near causal kernel", bare, 2, True, causal=(1,), kernel=plus, pool="rsqrt", by_mode={0: TABLE, 1: NEAR}),
-    attention("near short kernel", K, 3, True, kernel=short, by_mode={0: dict(window=1)}),
     attention("near axial", Axial, 3, groups=[0, (1, 2), 2], by_mode={0: dict(window=1), -1: FAR}),
     attention("near axial causal", Axial, 2, True, causal=(0,), qk_norm=True, rotary=turn, by_mode={0: NEAR, 1: TABLE}),
-    attention("near axial kernel", Axial, 2, True, kernel=plus, causal=(1,), by_mode={
-        0: dict(bias="alibi"), 1: dict(window=1, bias="learned", reach=1)}),
     attention("near divided", Divided, 3, True, by_mode={0: NEAR}),
     attention("axial", Axial, 3),
     attention("axial causal", Axial, causal=(0,), qk_norm=True, rotary=turn),
-    attention("axial kernel", Axial, 2, True, kernel=plus, causal=(1,)),
     attention("temporal", Axial, 2, True, groups=[0], bias=False),
     attention("spatial", Axial, 3, groups=[(1, 2)], rotary=turn, causal=(2,)),
     attention("axial groups, kernel", Axial, 3, True, groups=[(0, 2), 1], kernel=plus, causal=(0,)),
     attention("divided", Divided, 3),
     attention("divided kernel", Divided, 2, True, kernel=plus, causal=(1,)),
-    attention("divided causal", Divided, 2, True, causal=(0,)),
     attention("multiscale", Multi, 2, True),
     attention("multiscale queries", Multi, 3, stride=(2, 1, 3), query_stride=2),
     attention("multiscale queries, kernel", Multi, query_stride=(1, 2), kernel=plus, rotary=turn),
     attention("multiscale kernel, causal", Multi, 3, True, stride=(2, 1, 3), query_stride=(1, 1, 2), kernel=plus,
               causal=(1,)),
-    attention("multiscale causal", Multi, 2, True, stride=(1, 2), causal=(0,)),
     attention("no attention", names.none),
 ]
 GRIDS = [
@@ -381,14 +390,10 @@ GRIDS = [
     other_grid("causal", bare, 3, same=(0,), causal=(0,), temperature=True, pool="sum"),
     other_grid("two causal modes", K, 3, True, (0, 2), causal=(0, 2), shared=False, qk_center=True),
     other_grid("sum", bare, 2, True, (0, 1), combine="sum"),
-    other_grid("sum of one", K, 1, True, combine="sum", bias=False),
-    other_grid("kernel", bare, 2, True, kernel=plus),
     other_grid("short kernel", Hot1, kernel=short),
     other_grid("short kernel, sum", K, 2, True, (0, 1), kernel=short, combine="sum", causal=(0,)),
     other_grid("tied", Tied, same=(0, 1)),
-    other_grid("tied of one", Tied, 1, True),
     other_grid("tied causal", Tied, 3, True, (0, 1, 2), causal=(1,), qk_norm=False),
-    other_grid("temporal", Axial, 2, True, (1,), groups=[0], rotary=turn),
     other_grid("axial", Axial, 3, True, (0, 1, 2), groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)),
     other_grid("multiscale", Multi, stride=(1, 2), query_stride=(2, 1)),
     other_grid("multiscale causal", Multi, 3, True, (1,), causal=(1,), stride=(2, 1, 3), kernel=plus),

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import CPU_GPU, F64, LAYERS, each
+from layers import CPU_GPU, F64, LAYERS, any_attention, each
 from often import examples
 from parts import ADAPTED, MERGED, MODELS, PARTS, STEMS
 from safetensors.torch import load, save
@@ -38,6 +38,16 @@ def trained(layer):
 @examples(6)
 @given(data=st.data())
 def test_agrees_with_the_slow_loop(case, data):
+    with torch.no_grad():
+        layer, arguments = case.draw(data)
+        for got, want in case.answers(layer, *arguments):
+            assert_close(got, want, rtol=0, atol=1e-10)
+
+
+@examples(120)
+@given(data=st.data())
+def test_any_settings_agree_with_the_slow_loop(data):
+    case = any_attention(data)
     with torch.no_grad():
         layer, arguments = case.draw(data)
         for got, want in case.answers(layer, *arguments):

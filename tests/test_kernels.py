@@ -35,10 +35,7 @@ def test_loud_causal_kernels_are_those_of_exact_arithmetic(causal):
     low, high, x = make(), make().double(), 5 * torch.randn(6, 5, DIM)
     high.load_state_dict(low.state_dict())
     assert_close(low(x).double(), high(x.double()), rtol=1e-3, atol=1e-3)
-
-
-def test_running_sums_carry_any_scale():
-    s, top = tensor(7, 2).exp(), 300 * tensor(7, 2, seed=2)
+    s, top = tensor(7, 2).exp(), 300 * tensor(7, 2, seed=2)         # sums carry any scale
     for axis in (0, -2):
         sums, scale = running_sums(s, top, axis)
         assert_close(sums.log() + scale, (s.log() + top).logcumsumexp(0))
@@ -79,18 +76,13 @@ def test_a_product_of_kernels_is_that_of_its_maps():
     assert_close(product(pairs, v[None, None])[0, 0], torch.einsum("ia,jb,abd->ijd", A, B, v))
 
 
-def test_directions_have_their_lengths():
+def test_directions_have_their_lengths_and_with_one_feature_both_signs():
     W = draw_directions(5, 3, regularized=True)
     assert_close(W[:3] @ W[:3].T, 3 * torch.eye(3, dtype=W.dtype))
     assert_close(W.norm(dim=-1), torch.full((5,), 3 ** 0.5, dtype=W.dtype))
     lengths = draw_directions(4000, 4).norm(dim=-1).square()        # chi-square with four degrees of freedom
     assert abs(lengths.mean() - 4) < 0.2 and abs(lengths.var() - 8) < 1
-
-
-def test_directions_of_one_feature_point_both_ways():
-    "The sign of an orthogonal matrix has to be drawn too."
-    W = draw_directions(64, 1)
-    assert 16 < (W > 0).sum() < 48
+    assert 16 < (draw_directions(64, 1) > 0).sum() < 48             # of an orthogonal matrix the sign is drawn too
 
 
 def test_a_pair_of_features_has_normalizers_of_at_least_one():

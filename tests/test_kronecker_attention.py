@@ -144,33 +144,6 @@ def test_a_map_without_any_weight_gives_zero():
     assert not y[:, :, 1].any() and y[:, :, [0, 2]].all()
 
 
-def with_settings(sizes, seed=0, **options):
-    "A layer in float64 whose learned numbers are not those it starts with, as a slow loop reads it, and an input."
-    torch.manual_seed(seed)
-    make = partial(K, DIM, HEADS, len(sizes), **options)
-    layer = make().double()
-    with torch.no_grad():
-        for p in (p for p in layer.parameters() if p.ndim == 1):
-            p.add_(0.5 * torch.randn_like(p))
-    return SeenAs(layer, settings_of(make, len(sizes))), 0.5 * torch.randn(*sizes, DIM, dtype=F64)
-
-
-SETTINGS = [dict(temperature=True), dict(qk_gain=3.0), dict(temperature=True, qk_gain=0.5), dict(qk_center=True),
-            dict(qk_center=True, temperature=True)]
-
-
-@pytest.mark.parametrize("more", SETTINGS, ids=str)
-@pytest.mark.parametrize("pool", ["mean", "rsqrt", "sum"])
-@pytest.mark.parametrize("qk_norm", [False, True])
-def test_settings_of_the_scores_are_those_of_the_slow_loop(more, pool, qk_norm):
-    others = (dict(), dict(combine="sum", shared=False), dict(causal=(0,)), dict(kernel=lambda t: t.square() + 0.1))
-    for other in others:
-        told, x = with_settings((3, 2), pool=pool, qk_norm=qk_norm, **more, **other)
-        for mask in (torch.ones(3, 2, dtype=torch.bool), random_mask(3, 2)):
-            want = slow_kronecker(told, x * mask[..., None], mask)
-            assert_close(told.layer.dense_map(x, mask), want, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("options", [dict(norm=nn.Identity), {}, dict(bias=False)], ids=str)
 def test_a_layer_draws_what_its_linear_layers_draw_and_a_new_temperature_has_no_effect(options):
     torch.manual_seed(3)
@@ -217,20 +190,15 @@ def test_a_norm_of_one_feature_is_refused():
 
 def test_centred_maps_do_not_see_what_all_positions_share_but_along_causal_modes():
     "Nor do maps along a mode see what all of its slices share, such as a step in another mode."
-    told, x = with_settings((3, 4, 2), qk_center=True)
-    for more in (torch.randn(DIM, dtype=F64), torch.randn(4, 2, DIM, dtype=F64)):
-        assert_close(told.maps(x + more)[0], told.maps(x)[0], rtol=1e-9, atol=1e-12)
-    causal, _ = with_settings((3, 4, 2), qk_center=True, causal=(0,))
-    far = causal.maps(x + 5 * torch.randn(DIM, dtype=F64))
+    x = 0.5 * tensor(3, 4, 2, DIM)
+    free, causal = (K(DIM, HEADS, 3, qk_center=True, causal=own).double() for own in ((), (0,)))
+    for more in (tensor(DIM, seed=2), tensor(4, 2, DIM, seed=3)):
+        assert_close(free.maps(x + more)[0], free.maps(x)[0], rtol=1e-9, atol=1e-12)
+    far = causal.maps(x + 5 * tensor(DIM, seed=2))
     assert (far[0] - causal.maps(x)[0]).abs().max() > 0.01
     assert_close(far[1:], causal.maps(x)[1:], rtol=1e-9, atol=1e-12)
-
-
-def test_one_slice_and_no_slice_have_no_mean_to_take_off():
-    layer, x = combined(Centred, KroneckerAttention)(DIM, HEADS, 2).double(), tensor(1, 3, DIM)
-    assert layer(x).isfinite().all() and torch.equal(layer.maps(x)[0], torch.ones(HEADS, 1, 1, dtype=F64))
-    assert layer(x[:, :0]).shape == (1, 0, DIM)
-    assert layer(x, torch.zeros(1, 3, dtype=torch.bool)).isfinite().all()
+    assert free(x[:, :0]).shape == (3, 0, 2, DIM)       # one slice, and none, have no mean to take off
+    assert torch.equal(free.maps(x[:1])[0], torch.ones(HEADS, 1, 1, dtype=F64))
 
 
 def test_the_temperature_is_learned_and_does_not_decay():

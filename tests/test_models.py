@@ -82,27 +82,6 @@ def test_every_attention_by_name_with_masks(kind, name):
     assert not silent and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-@kind
-@pytest.mark.parametrize("stem", ["linear", "conv"])
-def test_a_larger_frame_changes_nothing(kind, stem):
-    "A sample in a larger frame of padding gives what it gives alone, where the head allows other sizes."
-    if kind in ("flatten", "forecaster"):
-        pytest.skip("the head flattens")
-    model, x = make(kind, stem=stem, dtype=torch.float64, patch=(2, 2), stem_width=5)
-    modes = (1, 2)
-    larger = [n + 4 if a in modes else n for a, n in enumerate(x.shape)]
-    frame = torch.full(larger, float("nan"), dtype=x.dtype)
-    frame[:, :x.shape[1], :x.shape[2]] = x
-    mask = torch.zeros(frame.shape[:3], dtype=torch.bool)
-    mask[:, :x.shape[1], :x.shape[2]] = True
-    y, z = model(x), model(frame, mask)
-    if kind == "forecaster, mean":
-        z = z[..., :x.shape[2]]
-    elif kind != "classifier":
-        z = z[:, :y.shape[1], :y.shape[2]]
-    assert_close(z, y, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in ("multiscale", "axial-token")])
 @pytest.mark.parametrize("stem", ["linear", "conv"])
 def test_a_causal_encoder_leaks_nothing(name, stem):
