@@ -40,20 +40,15 @@ def checked(*call, **more):
     return done.stdout
 
 
-@needs_triton
-def test_the_kernel_equals_the_plain_form_in_both_passes():
-    shapes = os.environ.get("HOT_FUSED_SHAPES", "24")
-    assert f"{shapes} shapes are equal" in checked("equal", shapes, TRITON_INTERPRET="1")
+SHAPES = os.environ.get("HOT_FUSED_SHAPES", "24")
 
 
 @needs_triton
-def test_the_operation_is_one_for_pytorch_and_its_compiler():
-    assert "is sound" in checked("operation", TRITON_INTERPRET="1")
-
-
-@needs_triton
-def test_the_compiler_looks_into_the_operations_in_both_passes():
-    assert "kernels in the two graphs" in checked("traced", TRITON_INTERPRET="0")
+@pytest.mark.parametrize("call, interpret, says", [
+    (("equal", SHAPES), "1", f"{SHAPES} shapes are equal"), (("operation",), "1", "is sound"),
+    (("traced",), "0", "kernels in the two graphs")], ids=["equal", "operation", "traced"])
+def test_the_kernel_equals_the_plain_form_and_is_one_operation_that_the_compiler_looks_into(call, interpret, says):
+    assert says in checked(*call, TRITON_INTERPRET=interpret)
 
 
 @needs_triton

@@ -15,12 +15,10 @@ from hot_nbdev.kernels import (
     PositiveRandomFeatures,
     draw_directions,
     elu_features,
-    kernel_map,
     log_linear_attention,
     row_by_row,
     running_sums,
     stable,
-    thin_map,
 )
 from hot_nbdev.kronecker_attention import product, steps_of
 
@@ -66,14 +64,6 @@ def test_features_may_be_zero_for_a_key_or_for_all():
     for own in (None, mask):
         S = layer.dense_map(x, own)
         assert not S[0].any() and layer(x, own).isfinite().all()
-
-
-def test_a_product_of_kernels_is_that_of_its_maps():
-    q, k = ([tensor(3, 2, seed=s).exp(), tensor(4, 5, seed=s + 1).exp()] for s in (1, 3))
-    v = tensor(3, 4, 2)
-    A, B = (kernel_map(*each) for each in zip(q, k, strict=True))
-    pairs = [tuple(t[None, None] for t in thin_map(*each)) for each in zip(q, k, strict=True)]
-    assert_close(product(pairs, v[None, None])[0, 0], torch.einsum("ia,jb,abd->ijd", A, B, v))
 
 
 def test_directions_have_their_lengths_and_with_one_feature_both_signs():

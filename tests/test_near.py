@@ -1,6 +1,5 @@
 """Windows, biases and dropout of single modes, beyond what the contracts of layers.py hold all layers to."""
 import itertools
-import json
 from functools import partial
 
 import pytest
@@ -11,8 +10,6 @@ from torch.testing import assert_close
 from hot_nbdev.attention import softmax_map
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.model_config import ClassifierConfig, HOTConfig
-from hot_nbdev.models import make_model
 from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi_slopes, window
 from hot_nbdev.streaming import load_state, save_state
 from hot_nbdev.streams import restart_streams, select_streams, steps
@@ -83,16 +80,6 @@ def test_a_bias_handed_in_gets_true_positions():
     y, _ = stepped(layer, x, None, 0, (5, 2))
     assert asked[-1] == ([5, 6], [0, 1, 2, 3, 4, 5, 6])      # all keys stay, so that places count from the first
     assert_close(y, layer(x), rtol=0, atol=1e-12)
-
-
-def test_settings_survive_json_and_older_ones_are_read():
-    config = ClassifierConfig(attention_options={"by_mode": {0: dict(window=4), -1: dict(bias="learned", reach=3)}})
-    text = json.loads(str(config))
-    assert text["attention_options"]["by_mode"] == {"0": {"window": 4}, "-1": {"bias": "learned", "reach": 3}}
-    assert HOTConfig.from_dict(text) == config and hash(HOTConfig.from_dict(text)) == hash(config)
-    older = {"model": "classifier", "attention": "product", "attention_options": {"pool": "sum"}}
-    model = make_model(HOTConfig.from_dict(older))
-    assert not any(".weigh." in n for n in model.state_dict()) and "Near" not in repr(model)
 
 
 @pytest.mark.parametrize("combine", ["product", "sum"])
