@@ -1,14 +1,12 @@
 """What every exported layer promises, run over the list in layers.py, and every module, over that in parts.py too."""
 import copy
 import io
-import os
 import pickle
-import subprocess
-import sys
 import warnings
 
 import pytest
 import torch
+from forks import fresh
 from hypothesis import given
 from hypothesis import strategies as st
 from layers import CPU_GPU, F64, LAYERS, any_attention, each
@@ -224,14 +222,12 @@ def test_a_fresh_process_reads_what_was_pickled(tmp_path):
     pairs = [(case.layer(), case.input(2)) for case in (*LAYERS, *PARTS, *MERGED)]
     (tmp_path / "layers").write_bytes(pickle.dumps([(layer, x, layer(x).detach()) for layer, x in pairs]))
     code = """if True:
-        import pickle, sys, torch
-        for layer, x, y in pickle.load(open(sys.argv[1], "rb")):
+        import pickle, torch
+        for layer, x, y in pickle.load(open("layers", "rb")):
             torch.testing.assert_close(layer(x), y)
             again = pickle.loads(pickle.dumps(layer))
             assert type(again) is type(layer) and again(x).equal(layer(x))"""
-    run = subprocess.run([sys.executable, "-c", code, str(tmp_path / "layers")], capture_output=True, text=True,
-                         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
-    assert run.returncode == 0, run.stderr
+    fresh(code, tmp_path)
 
 
 @modules

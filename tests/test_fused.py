@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from chapters import ROOT
+from forks import fresh
 from torch.testing import assert_close
 
 from hot_nbdev import fused
@@ -60,7 +61,7 @@ def test_no_tile_needs_a_stack(tmp_path):
 
 def test_triton_is_not_imported_before_it_is_used():
     code = "import sys, hot_nbdev.fused; assert 'triton' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    fresh(code, ROOT)
 
 
 def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog, monkeypatch):

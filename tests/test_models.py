@@ -4,14 +4,12 @@ import csv
 import gc
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import torch
+from forks import fresh
 from torch import nn
 from torch.testing import assert_close
 
@@ -179,9 +177,7 @@ def test_a_model_loads_without_an_import_that_registers_it(tmp_path):
     make_model(found(MODELS, "linear").config_class(12, (3,))).save(tmp_path / "linear")
     make_model(ClassifierConfig(**SMALL, ff="ndlinear")).save(tmp_path / "ndlinear")
     code = "from hot_nbdev import load_model; print(*(type(load_model(n)).__name__ for n in ('linear', 'ndlinear')))"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=env)
-    assert done.stdout.split() == ["LinearForecaster", "HOTClassifier"], done.stderr
+    assert fresh(code, tmp_path).split() == ["LinearForecaster", "HOTClassifier"]
 
 
 def test_frozen_configurations():
@@ -423,7 +419,4 @@ def test_the_trainer_of_transformers_takes_a_module_that_holds_a_model(tmp_path)
     "It sets an attribute of `model.config`, which our settings refuse; so it is given a model with a loss around it."
     if not importlib.util.find_spec("transformers"):        # imported here, it would be half there for PEFT's tests
         pytest.skip("needs transformers")
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", TRAINER], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "False True"
+    assert fresh(TRAINER, tmp_path).splitlines()[-1] == "False True"

@@ -2,14 +2,11 @@
 switched as PEFT's own are."""
 import copy
 import json
-import os
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
-from chapters import ROOT
+from forks import fresh
 from torch import nn
 from torch.testing import assert_close
 
@@ -32,15 +29,6 @@ def peft():
 def Config(peft):
     import peft_method
     return peft_method.NdLoraConfig
-
-
-def fresh(code, folder):
-    "What a program prints in a process of its own, which finds the example."
-    places = [str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=folder, capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(places)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def model(seed=0, dtype=torch.float64):

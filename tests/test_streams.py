@@ -1,13 +1,11 @@
 """Streams: steps give the numbers of the whole, whatever the layer, the cut, the mask, the start."""
 import itertools
-import os
 import random
-import subprocess
-import sys
 from functools import partial
 
 import pytest
 import torch
+from forks import fresh
 from layers import DIM, HEADS, Axial, Divided, Full, Hot1, K, Multi, random_mask, stepped, tensor
 from torch import nn, testing
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -209,7 +207,7 @@ for t in range(2):
 from hot_nbdev.streaming import load_state
 torch.save(steps(layer, x, load_state({str(path)!r}))[0], {str(path.with_suffix(".y"))!r})
 """
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)})
+    fresh(code, path.parent)
     assert_close(torch.load(path.with_suffix(".y")), layer(x)[:, 5:])
 
 

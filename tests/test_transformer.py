@@ -1,9 +1,8 @@
 """Blocks and their parts: attentions and feed-forward networks by name, in open tables."""
-import subprocess
-import sys
 
 import pytest
 import torch
+from forks import fresh
 from torch import nn
 from torch.testing import assert_close
 
@@ -14,12 +13,6 @@ from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, JOINT, attention_options,
 from hot_nbdev.transformer import Block, FeedForward
 
 named = pytest.mark.parametrize("name", list(ATTENTIONS))
-
-
-def run(code):
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
 
 
 @named
@@ -58,7 +51,7 @@ def test_the_ndlinear_network_is_known_without_importing_its_module():
     code = ("import sys\nfrom hot_nbdev.names import FEED_FORWARDS, found\n"
             "print('ndlinear' in FEED_FORWARDS, 'hot_nbdev.replacing' in sys.modules)\n"
             "print(type(found(FEED_FORWARDS, 'ndlinear')(16)).__name__, 'hot_nbdev.replacing' in sys.modules)")
-    assert run(code) == ["True", "False", "NdFeedForward", "True"]
+    assert fresh(code, None).split() == ["True", "False", "NdFeedForward", "True"]
     assert found(FEED_FORWARDS, "ndlinear")(16, 36)(torch.zeros(2, 16)).shape == (2, 16)
 
 
