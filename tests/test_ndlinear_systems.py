@@ -347,3 +347,29 @@ def test_the_linear_guess_of_the_noise_is_that_of_least_squares(simple):
     columns = torch.cat([seen.flatten(1), torch.ones(len(x), 1)], 1)
     fitted = (columns @ torch.linalg.lstsq(columns, noise.flatten(1)).solution).view_as(x)
     assert (guess(seen, t) - fitted).square().mean() < 1e-3 < 0.5 < fitted.square().mean()
+
+
+def test_the_grid_of_settings_has_the_networks_of_the_systems_and_resumes(tmp_path):
+    pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
+    settings = importlib.import_module("studies.ndlinear.ndlinear_settings")
+    task = settings.SYSTEMS["cnn"].task("digits", 0)
+    for model in ("dense", "nd"):
+        assert settings.count(settings.network(model, "digits", 256)) == settings.count(task.make[model]())
+    out, grid = tmp_path / "rows.csv", ((128,), (64, 128), (0.001,))
+    settings.run(out, [0], ["digits"], ((128,), (64,), (0.001,)), cap=1)
+    settings.run(out, [0], ["digits"], grid, cap=1)
+    rows = read_rows(out)
+    assert [(r["model"], r["batch"]) for r in rows] == [("dense", "64"), ("nd", "64"), ("dense", "128"), ("nd", "128")]
+
+
+def test_spread_and_width_are_read_as_the_plan_says():
+    settings = importlib.import_module("studies.ndlinear.ndlinear_settings")
+    def test(*of, w, seed):
+        return "" if of == ("dense", 0.01) else str(0.9 + w / 10240 + seed / 100)
+    rows = [dict(data="digits", model=model, width=str(w), batch="32", rate=str(rate), seed=str(seed),
+                 validation=str(1 / w), test=test(model, rate, w=w, seed=seed))
+            for model in ("dense", "nd") for w in settings.WIDTHS for rate in settings.PRINTED for seed in range(3)]
+    found = {c["what"]: c["difference"] for c in settings.comparisons(rows)}
+    assert found["nd, width 512 - 256"] == pytest.approx(0.025)
+    # a dense run that diverged has one chance in ten: its spread is larger by what lies between
+    assert found["spread, nd - dense"] == pytest.approx((384 / 10240) - sum(0.95 + s / 100 - 0.1 for s in range(3)) / 3)

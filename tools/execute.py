@@ -1,4 +1,4 @@
-"""Execute the chapters from a clean kernel each, with one line of progress per chapter.
+"""Execute the chapters, each in a fresh process, with one line of progress per chapter.
 
     python tools/execute.py                    every chapter, into the copy _build/nbs
     python tools/execute.py --write            every chapter, outputs stored in nbs/ and cleaned
@@ -15,16 +15,17 @@ import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from execnb.shell import CaptureShell
 
 ROOT = Path(__file__).resolve().parent.parent
 NBS, COPY = ROOT / "nbs", ROOT / "_build" / "nbs"
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
+FORKS = get_context("forkserver")       # its processes are copies of one that has imported these
+FORKS.set_forkserver_preload(["torch", "matplotlib.pyplot", "execnb.shell", "nbformat"])
 
 
 class ChapterError(Exception):
@@ -42,22 +43,19 @@ def skipped(cell):
 
 
 def execute(path):
-    "Run the notebook at `path` in a new kernel, in its own folder, and return it with its outputs."
+    "Run the notebook at `path` in its own folder, and return it with its outputs."
     nb = nbformat.read(path, as_version=4)
-    client = NotebookClient(nb, timeout=600, kernel_name="python3", record_timing=False,
-                            extra_arguments=["--IPKernelApp.log_level=40"],
-                            resources={"metadata": {"path": str(path.parent)}})
-    with client.setup_kernel():
-        for i, cell in enumerate(nb.cells):
-            if cell.cell_type != "code" or skipped(cell):
-                continue
-            try:
-                client.execute_cell(cell, i)
-            except CellExecutionError as e:
-                raise ChapterError(f"{path.name}, cell {i} ({cell.id})\n{ANSI.sub('', str(e))}") from None
-            for out in cell.outputs:
-                if out.get("name") == "stderr":
-                    raise ChapterError(f"{path.name}, cell {i} ({cell.id}) wrote to stderr:\n{out.text}")
+    os.chdir(path.parent)
+    shell = CaptureShell(path, mpl_format="png", timeout=600)
+    for i, cell in enumerate(nb.cells):
+        if cell.cell_type != "code" or skipped(cell):
+            continue
+        cell.outputs = [nbformat.from_dict(o) for o in shell.run(cell.source)]
+        for out in cell.outputs:
+            if out.output_type == "error":
+                raise ChapterError(f"{path.name}, cell {i} ({cell.id})\n{''.join(out.traceback)}")
+            if out.get("name") == "stderr":
+                raise ChapterError(f"{path.name}, cell {i} ({cell.id}) wrote to stderr:\n{''.join(out.text)}")
     return nb
 
 
@@ -69,6 +67,12 @@ def execute_to(path, target):
     nbformat.write(nb, part)
     part.replace(target)
     return time.perf_counter() - start
+
+
+def execute_apart(*paths):
+    "The same in a new process, which knows the imports that take long, and nothing else."
+    with ProcessPoolExecutor(1, mp_context=FORKS) as one:
+        return one.submit(execute_to, *paths).result()
 
 
 def printed(cell):
@@ -103,12 +107,12 @@ def main():
     if not args.write:
         copy_sources()
     targets = sources if args.write else [COPY / p.name for p in sources]
-    # each kernel gets its share of the cores, so that two chapters do not fight over them
+    # each process gets its share of the cores, so that two chapters do not fight over them
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // args.workers)))
     start, failed = time.perf_counter(), False
-    with ProcessPoolExecutor(args.workers) as pool:
+    with ThreadPoolExecutor(args.workers) as pool:
         pairs = zip(sources if args.write else targets, targets, strict=True)
-        jobs = [pool.submit(execute_to, source, target) for source, target in pairs]
+        jobs = [pool.submit(execute_apart, source, target) for source, target in pairs]
         for number, (source, job) in enumerate(zip(sources, jobs, strict=True), 1):
             try:
                 print(f"[{number}/{len(jobs)}] {source.name:32} {job.result():6.1f} s", flush=True)

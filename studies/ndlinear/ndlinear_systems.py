@@ -15,6 +15,7 @@ import argparse
 import os
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -150,6 +151,7 @@ def system_report(task, found):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--data", nargs="+", help="these data in place of a system's own, such as ETTm1, with --out")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--quick", action="store_true", help="one epoch or 20 steps and one rate; nothing is written")
     parser.add_argument("--summary", action="store_true", help="print differences from the rows; nothing is run")
@@ -158,12 +160,14 @@ def main():
                         help="folder of models that others begin with")
     args = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    changed = {"data": tuple(args.data)} if args.data else {}
+    systems = {name: replace(SYSTEMS[name], **changed) for name in args.systems}
     if args.summary:
-        print("\n".join(summary(read_rows(args.out), SYSTEMS)))
+        print("\n".join(summary(read_rows(args.out), systems)))
         return
     bench = Bench(args.out, args.keep, args.quick)
-    for name in args.systems:
-        bench.all(SYSTEMS[name], [0] if args.quick else args.seeds)
+    for system in systems.values():
+        bench.all(system, [0] if args.quick else args.seeds)
 
 
 if __name__ == "__main__":
