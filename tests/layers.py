@@ -192,21 +192,23 @@ class Attention(Case):
         masks = [None, random_mask(*batch, *sizes, seed=len(sizes)), random_mask(*sizes)]
         return self.layer(), (x, data.draw(st.sampled_from(masks)))
 
-    def answers(self, layer, x, mask=None):
-        "Its result against the slow map times the values, projected; and its map."
-        sizes = x.shape[-self.order - 1:-1]
-        flat = x.reshape(-1, *sizes, DIM)
-        masks = torch.ones(sizes, dtype=torch.bool) if mask is None else mask
-        masks = masks.expand(*x.shape[:-1]).reshape(-1, *sizes)
-        told = self.told(layer)
-        S = torch.stack([self.slow(told, a, b) for a, b in zip(flat, masks, strict=True)])
+    def answers(self, layer, x, mask=None, c=None, c_mask=None):
+        "Its result against the slow map times the values, of a context if there is one, projected; and its map."
+        def samples(t, mask):
+            sizes = t.shape[-self.order - 1:-1]
+            mask = torch.ones(sizes, dtype=torch.bool) if mask is None else mask
+            return t.reshape(-1, *sizes, DIM), mask.expand(t.shape[:-1]).reshape(-1, *sizes)
+        sides, more = [*samples(x, mask)], {}
+        if c is not None:
+            sides, more = [*sides, *samples(c, c_mask)], dict(context=c, context_mask=c_mask)
+        told, each = self.told(layer), list(zip(*sides, strict=True))
+        S = torch.stack([self.slow(told, *sample) for sample in each])
         if self.output is None:
-            v = layer.to_v(flat).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+            v = layer.to_v(sides[-2]).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
             y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
         else:
-            y = torch.stack([self.output(told, a, b) for a, b in zip(flat, masks, strict=True)])
-        y = y.reshape(x.shape)
-        return [(layer(x, mask), y), (layer.dense_map(x, mask).reshape(S.shape), S)]
+            y = torch.stack([self.output(told, *sample) for sample in each]).reshape(x.shape)
+        return [(layer(x, mask, **more), y), (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
 
 
 class OnOwnGrid(torch.nn.Module):
@@ -251,23 +253,13 @@ class Grids(Attention):
         found = draw_sizes(data, self.order, 4)
         return tuple(n if m in self.same else other for m, (n, other) in enumerate(zip(sizes, found, strict=True)))
 
-    def answers(self, layer, x, mask=None):
-        "As with a layer that asks itself, but the values are those of the context."
-        masks = torch.ones(x.shape[-self.order - 1:-1], dtype=torch.bool) if mask is None else mask
-        found = self.crossed(layer.layer, x, masks, layer.pick(x, 1).flip(-1), layer.pick(masks, 0))
+    def answers(self, layer, x, mask=None, *context):
+        "As with a layer that asks itself; a layer on its own grid has made its context."
+        if context:
+            return super().answers(layer, x, mask, *context)
+        masks = None if mask is None else layer.pick(mask, 0)
+        found = super().answers(layer.layer, x, mask, layer.pick(x, 1).flip(-1), masks)
         return [(layer(x, mask), found[0][1]), *found]
-
-    def crossed(self, layer, x, mask, c, c_mask):
-        "What a layer says and what the slow loop says of x, context and both masks: results and joint maps."
-        flat, there = (t.reshape(-1, *t.shape[-self.order - 1:]) for t in (x, c))
-        masks, others = (t.expand(*own.shape[:-1]).reshape(-1, *own.shape[-self.order - 1:-1])
-                         for t, own in ((mask, x), (c_mask, c)))
-        told = self.told(layer)
-        S = torch.stack([self.slow(told, *each) for each in zip(flat, masks, there, others, strict=True)])
-        v = layer.to_v(there).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
-        y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
-        more = dict(context=c, context_mask=c_mask)
-        return [(layer(x, mask, **more), y), (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
 
 
 @dataclass
