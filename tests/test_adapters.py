@@ -12,15 +12,7 @@ from torch.testing import assert_close
 from torch.utils.data import TensorDataset
 
 from hot_nbdev.adapter_files import adapter_state_dict, load_adapters, save_adapters
-from hot_nbdev.adapters import (
-    ADAPTERS,
-    LoRA,
-    NdLoRA,
-    add_adapters,
-    merge,
-    remove_adapters,
-    unmerge,
-)
+from hot_nbdev.adapters import ADAPTERS, LoRA, NdLoRA, add_adapters, merge, remove_adapters, unmerge
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import HOTClassifier
 from hot_nbdev.models import load_model as hot_load

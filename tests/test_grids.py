@@ -4,20 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from layers import (
-    DIM,
-    F64,
-    GRIDS,
-    HEADS,
-    Axial,
-    Full,
-    K,
-    Multi,
-    bare,
-    each,
-    random_mask,
-    tensor,
-)
+from layers import DIM, F64, GRIDS, HEADS, Axial, Full, K, Multi, bare, each, random_mask, tensor
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention

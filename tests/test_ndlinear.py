@@ -17,13 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.ndlinear import (
-    NdLinear,
-    approximation_error,
-    effective_dimension,
-    flops,
-    nd_linear,
-)
+from hot_nbdev.ndlinear import NdLinear, approximation_error, effective_dimension, flops, nd_linear
 from hot_nbdev.tensor import contraction_sequence
 
 linear = each(LINEAR)

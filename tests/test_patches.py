@@ -6,16 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from hot_nbdev.patches import (
-    STEMS,
-    ConvStem,
-    PatchEmbed,
-    check_input,
-    pad_to_patches,
-    patch_mask,
-    patchify,
-    unpatchify,
-)
+from hot_nbdev.patches import STEMS, ConvStem, PatchEmbed, check_input, pad_to_patches, patch_mask, patchify, unpatchify
 
 PATCHES = [(3,), (4, 1), (2, 3), (1, 3, 2), (2, 1, 2, 2), (6, 4)]
 KINDS = {"linear": dict(), "conv": dict(stem="conv"), "conv, wide":

@@ -5,22 +5,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from layers import F64, each
+from layers import tensor as draw
 from often import examples
+from parts import POSITIONS
 from torch.testing import assert_close
 
-from hot_nbdev.positions import (
-    AxialRotary,
-    LearnedPositions,
-    Rotary,
-    SineCosinePositions,
-    stretch,
-)
-
-F64 = torch.float64
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions, stretch
 
 
 @given(st.integers(2, 7), st.integers(0, 5), st.sampled_from([4, 6, 8]))
@@ -91,25 +82,21 @@ def test_planes_that_do_not_divide_evenly_are_all_given_away():
     assert SineCosinePositions(10, 2).table((3, 4)).shape == (3, 4, 10)
 
 
-ADDED = {"by mode": lambda **new: LearnedPositions((5, 3), 8, **new),
-         "one mode": lambda **new: LearnedPositions((5, 3), 8, modes=(-1,), **new),
-         "grid": lambda **new: LearnedPositions((5, 3), 8, full=True, **new),
-         "waves": lambda **new: SineCosinePositions(8, order=2, **new)}
-added = pytest.mark.parametrize("kind", ADDED)
+added = each(POSITIONS[:4])
 
 
 @added
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_shape_and_dtype_are_those_of_the_input(kind, dtype):
-    positions = ADDED[kind]()
+def test_shape_and_dtype_are_those_of_the_input(case, dtype):
+    positions = case.layer(torch.float32)
     for shape in [(5, 3, 8), (2, 1, 7, 8), (0, 5, 3, 8), (2, 3, 4, 1, 8)]:
         y = positions(torch.zeros(shape, dtype=dtype))
         assert y.shape == shape and y.dtype == dtype
 
 
 @added
-def test_a_part_of_a_tensor_has_its_part_of_the_positions(kind):
-    positions = ADDED[kind](dtype=F64)
+def test_a_part_of_a_tensor_has_its_part_of_the_positions(case):
+    positions = case.layer()
     for sizes in [(5, 3), (9, 4), (3, 6)]:
         x = draw(2, *sizes, 8)
         for mode, (first, count) in itertools.product((0, 1), [(0, 3), (1, 2), (2, 1)]):

@@ -17,15 +17,7 @@ from hot_nbdev.models import Model, make_model
 from hot_nbdev.positions import Rotary
 from hot_nbdev.rivals.fields import AxialTokenAttention
 from hot_nbdev.streaming import load_state, save_state
-from hot_nbdev.streams import (
-    StreamState,
-    prefix_means,
-    restart_streams,
-    select_streams,
-    step,
-    steps,
-    sum_dtype,
-)
+from hot_nbdev.streams import StreamState, prefix_means, restart_streams, select_streams, step, steps, sum_dtype
 from hot_nbdev.transformer import Block, FeedForward
 
 KERNELS = {"softmax": None, "elu": lambda: elu_features,
