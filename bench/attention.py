@@ -84,22 +84,18 @@ def measure(batch, sizes, dim, training, args):
                           peak(run[name], x, args.device)])]
 
 
+def rows(args):
+    for batch, sizes, dim in SHAPES:
+        for training in (False, True):
+            progress(f"{batch} x {sizes}")
+            yield from measure(batch, sizes, dim, training, args)
+
+
 def main():
     args = options(__doc__, "attention", rounds=25, least=0.01)
     if not peers(16, 1):
         print("axial-attention is not installed: left out (pip install \"hot_nbdev[peers]\")")
-    print(f"{'shape':>18} {'pass':>8} {'what':>16} {'x floor':>8} {'least':>6} {'most':>6} {'x limit':>8} "
-          f"{'counted':>8} {'peak':>6}")
-    rows = []
-    for batch, sizes, dim in SHAPES:
-        for training in (False, True):
-            progress(f"{batch} x {sizes}")
-            for row in measure(batch, sizes, dim, training, args):
-                rows.append(row)
-                shape, (_, _, _, kind, what, *numbers) = f"{batch}x({row[1]})x{dim}", row
-                print(f"{shape:>18} {kind:>8} {what:>16} " + " ".join(
-                    f"{v:>{w}}" for v, w in zip(numbers, (8, 6, 6, 8, 8, 6), strict=True)), flush=True)
-    write(args, HEAD, rows)
+    write(args, HEAD, rows(args))
 
 
 if __name__ == "__main__":

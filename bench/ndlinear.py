@@ -147,16 +147,8 @@ def report(kind, name, numbers):
               f"{'met' if mean <= bar and worst <= WORST else 'MISSED'}")
 
 
-def main():
-    args = options(__doc__, "ndlinear", rounds=100, least=0.002, random=(COUNT, "how many random shapes"))
-    Published = published()
-    if Published is None:
-        print("the published layer is not installed, so there is nothing to compare with: "
-              "pip install \"hot_nbdev[peers]\"")
-        return
-    print(f"{'shape':>40} {'pass':>8} {'what':>10} {'x published':>11} {'least':>6} {'most':>6} "
-          f"{'of least':>8} {'x limit':>8}")
-    rows, ours = [], {(kind, name): [] for kind in BARS for name in ("NdLinear", "FastKron")}
+def rows(Published, ours, args):
+    "Those of all shapes; the ratios of random ones are kept in `ours`."
     todo = [("named", *s) for s in SHAPES] + [("random", *s) for s in random_shapes(args.random)]
     for i, (group, batch, sizes, out) in enumerate(todo):
         before, after = ("x".join(map(str, s)) for s in (sizes, out))
@@ -164,16 +156,23 @@ def main():
             progress(f"{i + 1} of {len(todo)}")
             found = measure(Published, batch, sizes, out, kind == "train", group == "named", args)
             for name, numbers in found.items():
-                rows.append([group, batch, before, after, kind, name, *decimals(numbers)])
-                shape = f"{batch} x ({before}) to ({after})"
-                print(f"{shape:>40} {kind:>8} {name:>10} " + " ".join(
-                    f"{v:{w}.2f}" for v, w in zip(numbers, (11, 6, 6, 8, 8), strict=True)), flush=True)
+                yield [group, batch, before, after, kind, name, *decimals(numbers)]
                 if group == "random" and (kind, name) in ours:
                     ours[kind, name].append((numbers[0], numbers[3]))
+
+
+def main():
+    args = options(__doc__, "ndlinear", rounds=100, least=0.002, random=(COUNT, "how many random shapes"))
+    Published = published()
+    if Published is None:
+        print("the published layer is not installed, so there is nothing to compare with: "
+              "pip install \"hot_nbdev[peers]\"")
+        return
+    ours = {(kind, name): [] for kind in BARS for name in ("NdLinear", "FastKron")}
+    write(args, HEAD, rows(Published, ours, args))
     for (kind, name), numbers in ours.items():
         if numbers:
             report(kind, name, numbers)
-    write(args, HEAD, rows)
 
 
 if __name__ == "__main__":

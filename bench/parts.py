@@ -62,16 +62,12 @@ def measure(batch, sizes, dim, args):
         yield [batch, "x".join(map(str, sizes)), dim, name, *decimals(spread(over(times[name], times["floor"])))]
 
 
-def main():
-    args = options(__doc__, "parts", rounds=50, least=0.01)
-    rows = []
+def rows(args):
     for shape in SHAPES:
         progress(f"{shape[0]} x {shape[1]}")
-        for row in measure(*shape, args):
-            rows.append(row)
-            print(*row)
-    write(args, HEAD, rows)
+        yield from measure(*shape, args)
 
 
 if __name__ == "__main__":
-    main()
+    args = options(__doc__, "parts", rounds=50, least=0.01)
+    write(args, HEAD, rows(args))

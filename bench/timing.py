@@ -73,7 +73,7 @@ def in_turns(rivals, args):
     """Seconds of each rival in each round, by name; besides "second": those of one multiply-add, as the
     product of two square matrices has them, which is the limit of what can be reached.
     """
-    a = torch.randn(SQUARE, SQUARE, device=args.device)
+    a = torch.randn(SQUARE, SQUARE, device=args.device, dtype=getattr(args, "dtype", None))
     rivals = {"second": lambda: a @ a, **rivals}
     repeat, times = {}, {name: [] for name in rivals}
     for name, call in rivals.items():
@@ -143,7 +143,13 @@ def progress(text):
 
 
 def write(args, head, rows):
+    "Print each row when it is there; in the end write all of them, with what is the same in all."
+    kept = []
+    print(*head, sep="  ")
+    for row in rows:
+        print(*(f"{v:>{len(name)}}" for name, v in zip(head, row, strict=True)), sep="  ", flush=True)
+        kept.append([*row, *args.about])
     args.out.parent.mkdir(exist_ok=True)
     with args.out.open("w", newline="") as f:
-        csv.writer(f, lineterminator="\n").writerows([[*head, *ABOUT], *([*r, *args.about] for r in rows)])
+        csv.writer(f, lineterminator="\n").writerows([[*head, *ABOUT], *kept])
     print(f"written: {args.out.name}")

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['EMPTY', 'over', 'kernel_map', 'linear_attention', 'log_features', 'draw_directions', 'PositiveRandomFeatures',
-           'thin_map', 'peak', 'stable', 'running_sums', 'scaled_sums', 'scaled_means', 'log_linear_attention',
-           'elu_features', 'relu_features', 'hidden', 'features_of', 'row_by_row', 'KernelMap', 'to_past', 'from_past',
+           'thin_map', 'peak', 'stable', 'elu_features', 'relu_features', 'hidden', 'features_of', 'row_by_row',
+           'KernelMap', 'running_sums', 'scaled_sums', 'scaled_means', 'log_linear_attention', 'to_past', 'from_past',
            'attend_past']
 
 # %% ../nbs/09_kernels.ipynb #d391b1be
@@ -135,53 +135,6 @@ def stable(
     a = a + c
     return (a - peak(a, (-1,))).exp(), (b - c).exp()
 
-# %% ../nbs/09_kernels.ipynb #cd5bf09c
-def running_sums(
-    s: Tensor,    # sums that are to be multiplied by e^top
-    top: Tensor,  # logarithms of their scale, broadcasts to the shape of s
-    axis: int,    # the axis of places, first to last
-) -> tuple:       # prefix sums, and their scale
-    "Prefix sums of numbers with a scale each, by doubling: no place ever meets a later one."
-    step, size = 1, s.shape[axis]
-    while step < size:
-        (s0, s1), (c0, c1) = ((t.narrow(axis, 0, size - step), t.narrow(axis, step, size - step)) for t in (s, top))
-        c = torch.maximum(c0, c1)
-        joined = s0 * (c0 - c).exp() + s1 * (c1 - c).exp()
-        s, top = (torch.cat([t.narrow(axis, 0, step), u], axis) for t, u in ((s, joined), (top, c)))
-        step *= 2
-    return s, top
-
-# %% ../nbs/09_kernels.ipynb #c25aabc9
-EMPTY = torch.finfo(torch.float32).min / 4     # logarithm of the scale of nothing: finite, so that no nan arises
-
-
-def scaled_sums(b: Tensor, v: Tensor) -> tuple:
-    "Sums over the keys of log-features b times (v, 1), (…, M, f + 1), and the logarithms of their scales, (…, M, 1)."
-    top = b.detach().amax(-2, keepdim=True).clamp(min=EMPTY)
-    more = torch.cat([v.to(b.dtype), v.new_ones(1, dtype=b.dtype).expand(*v.shape[:-1], 1)], -1)
-    return (b - top).exp().mT @ more, top.mT
-
-
-def scaled_means(a: Tensor, s: Tensor, top: Tensor) -> Tensor:
-    "What queries with log-features a read from scaled sums; every normalizer is at least one, or zero."
-    a = a + top.mT
-    y = (a - peak(a, (-1,))).exp() @ s
-    return over(y[..., :-1], y[..., -1:])
-
-# %% ../nbs/09_kernels.ipynb #880f1ad9
-def log_linear_attention(
-    a: Tensor,    # log-features of the queries, (…, *causal sizes, N, M)
-    b: Tensor,    # log-features of the keys, (…, *causal sizes, N', M); -inf for keys that take no part
-    v: Tensor,    # values, (…, *causal sizes, N', d)
-    causal: int,  # number of axes before N along which nothing looks ahead
-) -> Tensor:      # (…, *causal sizes, N, d), in the dtype of `v`; zero where nothing may be seen
-    "`linear_attention` in logarithms: what is later has no part in the scale either."
-    with full_precision(v):
-        s, top = scaled_sums(b, v)
-        for axis in range(-2 - causal, -2):
-            s, top = running_sums(s, top, axis)
-        return scaled_means(a, s, top).to(v.dtype)
-
 # %% ../nbs/09_kernels.ipynb #974ab397
 def elu_features(t: Tensor) -> Tensor:      # (…, d), both
     "elu(x) + 1 of each entry."
@@ -215,6 +168,8 @@ def features_of(
     return phi(q), hidden(phi(k), keys)
 
 # %% ../nbs/09_kernels.ipynb #b58dde45
+#| code-fold: true
+#| code-summary: "Source of row_by_row: the map where rows do not see the same keys"
 def row_by_row(
     phi: Callable,                   # as for `features_of`, and so are q and k
     q: Tensor, k: Tensor,
@@ -254,7 +209,58 @@ class KernelMap(nn.Module):
         with full_precision(L):
             return (L @ (R @ v.to(R.dtype))).to(v.dtype)
 
+# %% ../nbs/09_kernels.ipynb #cd5bf09c
+def running_sums(
+    s: Tensor,    # sums that are to be multiplied by e^top
+    top: Tensor,  # logarithms of their scale, broadcasts to the shape of s
+    axis: int,    # the axis of places, first to last
+) -> tuple:       # prefix sums, and their scale
+    "Prefix sums of numbers with a scale each, by doubling: no place ever meets a later one."
+    step, size = 1, s.shape[axis]
+    while step < size:
+        (s0, s1), (c0, c1) = ((t.narrow(axis, 0, size - step), t.narrow(axis, step, size - step)) for t in (s, top))
+        c = torch.maximum(c0, c1)
+        joined = s0 * (c0 - c).exp() + s1 * (c1 - c).exp()
+        s, top = (torch.cat([t.narrow(axis, 0, step), u], axis) for t, u in ((s, joined), (top, c)))
+        step *= 2
+    return s, top
+
+# %% ../nbs/09_kernels.ipynb #c25aabc9
+#| code-fold: true
+#| code-summary: "Source of scaled_sums and scaled_means: what the keys bring, and what a query reads"
+EMPTY = torch.finfo(torch.float32).min / 4     # logarithm of the scale of nothing: finite, so that no nan arises
+
+
+def scaled_sums(b: Tensor, v: Tensor) -> tuple:
+    "Sums over the keys of log-features b times (v, 1), (…, M, f + 1), and the logarithms of their scales, (…, M, 1)."
+    top = b.detach().amax(-2, keepdim=True).clamp(min=EMPTY)
+    more = torch.cat([v.to(b.dtype), v.new_ones(1, dtype=b.dtype).expand(*v.shape[:-1], 1)], -1)
+    return (b - top).exp().mT @ more, top.mT
+
+
+def scaled_means(a: Tensor, s: Tensor, top: Tensor) -> Tensor:
+    "What queries with log-features a read from scaled sums; every normalizer is at least one, or zero."
+    a = a + top.mT
+    y = (a - peak(a, (-1,))).exp() @ s
+    return over(y[..., :-1], y[..., -1:])
+
+# %% ../nbs/09_kernels.ipynb #880f1ad9
+def log_linear_attention(
+    a: Tensor,    # log-features of the queries, (…, *causal sizes, N, M)
+    b: Tensor,    # log-features of the keys, (…, *causal sizes, N', M); -inf for keys that take no part
+    v: Tensor,    # values, (…, *causal sizes, N', d)
+    causal: int,  # number of axes before N along which nothing looks ahead
+) -> Tensor:      # (…, *causal sizes, N, d), in the dtype of `v`; zero where nothing may be seen
+    "`linear_attention` in logarithms: what is later has no part in the scale either."
+    with full_precision(v):
+        s, top = scaled_sums(b, v)
+        for axis in range(-2 - causal, -2):
+            s, top = running_sums(s, top, axis)
+        return scaled_means(a, s, top).to(v.dtype)
+
 # %% ../nbs/09_kernels.ipynb #01037db9
+#| code-fold: true
+#| code-summary: "Source of to_past and from_past: causal modes to the front and back"
 def to_past(
     t: Tensor,               # (B, heads, n, f)
     sizes: Sequence[int],    # (n1, …, nk), whose product is n

@@ -104,6 +104,8 @@ def compare(
     return S if empty is None else floored(S, seen, share)
 
 # %% ../nbs/08_kronecker_attention.ipynb #modemaps
+#| code-fold: true
+#| code-summary: "Source of mode_maps: the maps of all modes"
 def mode_maps(layer: Attention, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Sequence:
     "For each mode its map, or a pair (L, R) that stands for it."
     own = layer.pool(x, mask)
@@ -117,6 +119,8 @@ def mode_maps(layer: Attention, x: Tensor, mask: Tensor | None, c: Tensor, takin
     return [layer.compare(m, *each) for m, each in enumerate(zip(q, k, empties))]
 
 # %% ../nbs/08_kronecker_attention.ipynb #e400afde
+#| code-fold: true
+#| code-summary: "Source of PooledMaps: what pools, projects and compares"
 class PooledMaps(Attention):
     "The maps of all modes, from pooled queries and keys."
     def pool(self, x: Tensor, mask: Tensor | None) -> tuple:
@@ -221,6 +225,8 @@ def masked(
     return (y * (asking[:, None, ..., None] / F.threshold(weight, 0.0, 1.0))).to(kind)       # a kernel may give no weight to anything
 
 # %% ../nbs/08_kronecker_attention.ipynb #e42b451e
+#| code-fold: true
+#| code-summary: "Source of slice_sums and prefix_sums"
 def slice_sums(
     x: Tensor,               # (B, n1, …, nk, f)
     causal: Sequence[int],   # modes along which nothing may look ahead, ascending

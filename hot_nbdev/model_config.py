@@ -53,6 +53,8 @@ class ModelConfig(Config):
         return super(ModelConfig, target).from_dict(own)
 
 # %% ../nbs/11d_model_config.ipynb #mdlkind3
+#| code-fold: true
+#| code-summary: "Source of how the class of settings is found for a word"
 def _target(cls: type, settings: dict) -> type:
     "The class of settings that `cls` reads these as: itself, or what 'model' names below it."
     kind = settings.get("model", cls.model_kind())
@@ -86,6 +88,8 @@ class InTurn(tuple):
         return isinstance(names, str) and names.count("+") < BLOCKS and all(map(super().__contains__, names.split("+")))
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1t
+#| code-fold: true
+#| code-summary: "Source of what follows from the settings"
 class _Encoder(ModelConfig):
     "What follows from the settings of an encoder."
     @property
@@ -150,6 +154,8 @@ class HOTConfig(_Encoder):
     dropout: float = option(0.0, "on tokens, on what blocks add, within feed-forward networks", least=0, below=1)
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk2u
+#| code-fold: true
+#| code-summary: "Source of the rules of sizes, heads and positions"
 def _size_rules(c: HOTConfig) -> Iterator:
     "Sizes fit the number of modes, heads divide the features, and positions find their pairs."
     yield not c.patch, "patch is (); give one positive size for each mode"
@@ -166,6 +172,8 @@ def _size_rules(c: HOTConfig) -> Iterator:
         f"needs an even number, at least {2 * pairs}; choose a larger dim, fewer heads, or other positions")
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk5
+#| code-fold: true
+#| code-summary: "Source of the rules of attentions and their options"
 # setting of an attention -> of the model
 _SET = {"causal": "causal", "dropout": "attention_dropout", "kernel": "kernel", "rotary": "positions"}
 

@@ -204,6 +204,8 @@ class HOTClassifier(Model):
         return self.head(read_tokens("HOTClassifier", c, tokens, mask, sizes))
 
 # %% ../nbs/11e_models.ipynb #mdlfc2
+#| code-fold: true
+#| code-summary: "Source of `pick_horizons`"
 def pick_horizons(
     name: str,                   # of the model, for the message
     horizon: int | str | None,   # steps ahead, "all", or None for the longest

@@ -74,6 +74,8 @@ class OfMode(Config):
                              "alone")
 
 # %% ../nbs/11c_names.ipynb #namchk04
+#| code-fold: true
+#| code-summary: "Source of the check of `by_mode`"
 def check_by_mode(
     name: str,                  # of the layer, for messages
     by_mode: Mapping | None,    # {mode: its options}; modes may be negative, or text, as JSON has them

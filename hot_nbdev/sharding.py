@@ -127,6 +127,8 @@ def to_rows(t: Tensor, cut: Cut, F: int) -> Tensor:
     return torch.cat([piece.view(cut.own, N, c) for piece, c in zip(found, widths)], -1)
 
 # %% ../nbs/26_sharding.ipynb #607e8d6f
+#| code-fold: true
+#| code-summary: "Source of `_over_parts`, which adds up sums over slices"
 def _over_parts(sums: list, causal: Sequence[int], cuts: Sequence[Cut]) -> list:
     "Sums over the slices of the whole tensor from those over the slices of its parts."
     for cut in cuts:
@@ -175,6 +177,8 @@ def multiply_part(
     return to_rows(t.movedim(1, 0), cut, F).view(cut.own, *after).movedim([*range(len(first))], first)
 
 # %% ../nbs/26_sharding.ipynb #398a6c22
+#| code-fold: true
+#| code-summary: "Source of `Sharded`"
 class Sharded:
     "A part before Kronecker attention: of its tensor each process has a part. `shard_modes` puts it there."
     def door(self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> tuple:

@@ -28,6 +28,8 @@ from .streams import StreamState, advance, attend_next, check_owner, map_of, ste
 from .transformer import Block
 
 # %% ../nbs/23a_streaming.ipynb #e980233c
+#| code-fold: true
+#| code-summary: "Source of `_attend_grid`, which attends to all frames of a grid so far"
 def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, past: dict) -> tuple:
     "What `attend` does, with a past: (B, heads, n, f), and what is kept."
     if not seen.causal:                             # each frame for itself
@@ -38,6 +40,8 @@ def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, p
     return seen.zero_rows(from_past(y, seen.queries, seen.causal)), kept
 
 # %% ../nbs/23a_streaming.ipynb #9e5f9f44
+#| code-fold: true
+#| code-summary: "Source of the steps of full and multiscale attention"
 @advance.register
 def _(layer: FullAttention, x, mask, state, start):     # windows, where it has some, lie within a frame
     pools, asks = (getattr(layer, name, (1,) * layer.order) for name in ("stride", "query_stride"))
@@ -135,6 +139,8 @@ def _(layer: Block, x, state=None, mask=None):
     return layer.rest(x, y), state
 
 # %% ../nbs/23a_streaming.ipynb #c17a5f40
+#| code-fold: true
+#| code-summary: "Source of `_with_tail`, which keeps the frames that a stem reaches back to"
 def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past: dict) -> tuple:
     "Frames with those before that the stem needs, their mask, how many tokens those are, and what to keep for the next."
     stem, n, axis, reach = encoder.embed.proj, encoder.config.patch[c], c + 1, 0
@@ -166,6 +172,8 @@ def _placed(encoder: HOTEncoder, x: Tensor, c: int, age: list) -> Tensor:
     return positions(x, {c: (first, whole)})
 
 # %% ../nbs/23a_streaming.ipynb #320c155c
+#| code-fold: true
+#| code-summary: "Source of `_tokens`, which steps an encoder"
 def _tokens(encoder: HOTEncoder, x: Tensor, state: StreamState, mask: Tensor | None) -> tuple:
     "Tokens of the frames that come next (B, n1, …, nk, in_channels), which of them take part, and the state behind them."
     c, inner = encoder.config.causal[0] % encoder.config.order, []
@@ -190,6 +198,8 @@ def _running_mean(tokens: Tensor, taking: Tensor | None, axes: list, past: dict)
     return (kept["total"] / kept["number"].clamp(min=1)).to(tokens.dtype), kept
 
 # %% ../nbs/23a_streaming.ipynb #717250d5
+#| code-fold: true
+#| code-summary: "Source of `_answer`, which steps the heads"
 def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, sizes: torch.Size) -> tuple:
     "What the head says of new tokens, of a part of these sizes, and what it keeps."
     c = model.config

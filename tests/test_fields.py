@@ -47,6 +47,16 @@ def test_leading_axes_masks_and_wrong_shapes(kind):
         model(torch.randn(2, 32, 32, 3))
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+def test_a_batch_may_be_empty_and_half_precision_is_enough(kind):
+    model, x = make_model(KINDS[kind]).eval(), torch.randn(2, 32, 32, 2)
+    assert model(x[:0]).shape == (0, 32, 32, 1) and model(x.new_empty(2, 0, 32, 32, 2)).shape == (2, 0, 32, 32, 1)
+    want = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_close(model(x).float(), want, rtol=0.1, atol=0.1)
+    assert model.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize("kind, more", [(DilatedNet, {}), (FourierNet, {"frequencies": 17})],
                          ids=["dilated", "fourier"])
 def test_on_a_torus_it_commutes_with_shifts(kind, more):

@@ -3,7 +3,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hot_nbdev.data import Windows
 from hot_nbdev.model_config import ModelConfig
 from hot_nbdev.models import load_model, make_model
 from hot_nbdev.rivals.linear import LinearConfig, LinearForecaster, least_squares, moving_average, simple_forecaster
@@ -75,28 +74,6 @@ def test_gradients_flow(kind):
     assert all(p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-@pytest.mark.parametrize("norm", [False, True])
-@pytest.mark.parametrize("series", [None, 3])
-def test_no_other_weights_fit_better(norm, series):
-    values = torch.randn(120, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).cumsum(0)
-    part, ridge = Windows(values, 8, 4), 0.1
-    config = LinearConfig(8, (2, 4), series=series, instance_norm=norm)
-    best = least_squares(config, part, ridge, batch_size=50)
-    x, y = part[torch.arange(len(part))]
-
-    def loss(model):
-        squares = (model(x) - y).square().sum(1).mean()
-        return squares + ridge * model.linear.weight.square().sum() / (3 if series else 1)
-
-    least = loss(best)
-    least.backward()
-    assert max(p.grad.abs().max() for p in best.parameters()) < 1e-8
-    with torch.no_grad():
-        for p in best.parameters():
-            p += 0.01 * torch.randn_like(p)
-        assert loss(best) > least
-
-
 def test_wide_averages_and_simple_forecasts_of_tensors():
     x = torch.randn(2, 5)
     assert_close(moving_average(x, 21)[:, 2], (8 * x[:, 0] + x.sum(1) + 8 * x[:, 4]) / 21)
@@ -105,22 +82,6 @@ def test_wide_averages_and_simple_forecasts_of_tensors():
     assert_close(simple_forecaster("seasonal", 6, (5,), 3, order=3)(x)[:, 3], x[:, 3])
     with pytest.raises(ValueError, match="choose 'last', 'mean', or 'seasonal'"):
         simple_forecaster("naive")
-
-
-@pytest.mark.parametrize("wrong, message", [
-    (dict(trend=True), "trend is True; give a whole number at least 1, or none"),
-    (dict(trend=25.0), "trend is 25.0"),
-    (dict(horizons=96), "horizons is 96; give one or several"), (dict(horizons=("a",)), "horizons is"),
-    (dict(lookback=12.0), "lookback is 12.0"), (dict(series=0), "series is 0")])
-def test_wrong_settings_are_named(wrong, message):
-    with pytest.raises(ValueError, match=f"LinearConfig: {message}"):
-        LinearConfig(**wrong)
-
-
-@pytest.mark.parametrize("width, shape", [(4, (5,)), (0, (5,)), (3, (2, 0)), (3, ())])
-def test_averages_without_a_middle_are_refused(width, shape):
-    with pytest.raises(ValueError, match="moving_average: width is .* give an odd width"):
-        moving_average(torch.zeros(shape), width)
 
 
 def test_the_closed_form_needs_samples_of_the_same_series():

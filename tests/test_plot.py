@@ -5,8 +5,7 @@ import matplotlib.pyplot as plt
 import pytest
 import torch
 
-from hot_nbdev.book.plot import plot_curves, plot_joint, plot_maps
-from hot_nbdev.maps import map_rows
+from hot_nbdev.book.plot import plot_maps
 
 matplotlib.use("agg")
 
@@ -26,8 +25,6 @@ def maps(*shape, sizes=(3, 4), blocks=2):
 def test_settings_of_matplotlib_stay_as_they_are():
     before = dict(matplotlib.rcParams)
     fig = plot_maps(maps(5, 2))
-    plot_joint([S[0, 0] for S in maps(5, 2)[0]])
-    plot_curves(map_rows(maps(5, 2), step=0))
     assert dict(matplotlib.rcParams) == before and plt.fignum_exists(fig.number)
 
 
@@ -46,18 +43,8 @@ def test_the_grid_is_modes_times_blocks_by_heads_in_one_scale(batch):
 @pytest.mark.parametrize("call, message", [
     (lambda: plot_maps(torch.rand(2, 3, 3)), "must be a list of blocks"),
     (lambda: plot_maps(maps(2), ["time"]), "1 names ('time',) for 2 modes"),
-    (lambda: plot_joint([torch.eye(2)], query=(0, 0)), "the modes have sizes (2,)"),
-    (lambda: plot_curves([]), "the rows have none"),
 ])
 def test_errors_say_what_came_and_draw_nothing(call, message):
     with pytest.raises(ValueError) as error:
         call()
     assert message in str(error.value) and not plt.get_fignums()
-
-
-def test_curves_leave_out_what_is_not_there():
-    points = [(0, 1.0), (0, float("nan")), (1, 2.0), (1, 4.0), (None, 9.0)]
-    rows = [{"step": s, "mode": 0, "stable_rank": v} for s, v in points]
-    ax = plot_curves(rows)
-    assert ax.get_legend().get_texts()[0].get_text() == "0"
-    assert ax.lines[0].get_xdata().tolist() == [0, 1] and ax.lines[0].get_ydata()[1] == 3

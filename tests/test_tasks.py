@@ -93,17 +93,6 @@ def test_labels_that_do_not_count_change_no_number():
     assert torch.equal(task.collect(scores, y), task.collect(other, y))
 
 
-def test_an_unknown_criterion_is_refused():
-    with pytest.raises(ValueError, match="criterion is 'iou'; give one of accuracy, miou, f1"):
-        Segmentation(2, criterion="iou")
-
-
-def test_the_metrics_of_a_forecast_by_hand():
-    task = Forecasting()
-    found = task.collect(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 2.0]]))
-    assert task.metrics([found, found]) == {"mse": 2.0, "mae": 1.0, "smape": 0.5}
-
-
 def test_counts_have_labels_for_rows_and_predictions_for_columns():
     scores = torch.tensor([[2.0, 0], [0, 2], [0, 2], [2, 0]])[None]
     assert Segmentation(2).collect(scores, torch.tensor([[0, 0, 1, -1]])).tolist() == [[1, 1], [0, 1]]

@@ -22,7 +22,7 @@ def write(path, *cells):
 
 def test_execute_fills_outputs(tmp_path):
     source = write(tmp_path / "a.ipynb", "x = 6", "x * 7", "#| eval: false\nx = 1 / 0")
-    execute.execute_to(source, tmp_path / "b.ipynb")
+    execute.execute_apart(source, tmp_path / "b.ipynb")
     cells = nbformat.read(tmp_path / "b.ipynb", as_version=4).cells
     assert cells[1].outputs[0].data["text/plain"] == "42"
     assert cells[2].outputs == []
@@ -31,18 +31,18 @@ def test_execute_fills_outputs(tmp_path):
 def test_execute_names_chapter_cell_and_error(tmp_path):
     source = write(tmp_path / "09_broken.ipynb", "x = 1", "x / 0")
     with pytest.raises(execute.ChapterError, match=r"(?s)09_broken.ipynb, cell 1 .*ZeroDivisionError"):
-        execute.execute(source)
+        execute.execute_apart(source, tmp_path / "b.ipynb")
 
 
 def test_execute_refuses_warnings(tmp_path):
     source = write(tmp_path / "a.ipynb", "import warnings\nwarnings.warn('loud')")
     with pytest.raises(execute.ChapterError, match=r"(?s)cell 0 .* wrote to stderr:.*loud"):
-        execute.execute(source)
+        execute.execute_apart(source, tmp_path / "b.ipynb")
 
 
 def test_execute_tells_which_stored_outputs_are_outdated(tmp_path):
     old, new = write(tmp_path / "a.ipynb", "1 + 1", "x = 1", "x + 1"), tmp_path / "b.ipynb"
-    execute.execute_to(old, new)
+    execute.execute_apart(old, new)
     assert execute.outdated(old, new) == [0, 2]
     assert execute.outdated(new, new) == []
 

@@ -21,19 +21,6 @@ def _short(value: float) -> str:
     return f"{value:.{1 if abs(value) >= 1 else 2}f}".rstrip("0").rstrip(".") or "0"
 
 
-def _look(fill, strength, width, dash) -> str:
-    "What a path looks like, as attributes."
-    look = f' fill="{COLORS[fill]}" fill-opacity="{_short(strength)}"' if fill else ""
-    look += f' stroke-width="{_short(width)}"' if width else ' stroke="none"'
-    return look + (f' stroke-dasharray="{dash}"' if dash else "")
-
-
-def _words(x, y, words, size, anchor, bold) -> str:
-    look = f'font-size="{_short(size)}" text-anchor="{anchor}"' + ' font-weight="600"' * bold
-    return (f'<text x="{_short(x)}" y="{_short(y + 0.35 * size)}" {look} fill="currentColor" stroke="none">'
-            f"{escape(words)}</text>")
-
-
 def _figure(parts, seen, alt) -> str:
     "The parts as one figure, as wide as they need and never wider than the page; what looks alike is one path."
     drawn = ""
@@ -68,7 +55,9 @@ class Schematic:
         shape = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points) + "Z" * closed
         if solid:
             self.parts.append((f' fill="{PAPER}" stroke="none"', shape))
-        self.parts.append((_look(fill, strength, width, dash), shape))
+        look = f' fill="{COLORS[fill]}" fill-opacity="{_short(strength)}"' if fill else ""
+        look += f' stroke-width="{_short(width)}"' if width else ' stroke="none"'
+        self.parts.append((look + (f' stroke-dasharray="{dash}"' if dash else ""), shape))
         return self
 
     def text(
@@ -84,7 +73,9 @@ class Schematic:
         width = 0.56 * size * len(words)
         left = x - width / 2 * (anchor == "middle")
         self.seen += [(left, y - 0.6 * size), (left + width, y + 0.6 * size)]
-        self.parts.append(("", _words(x, y, words, size, anchor, bold)))
+        look = f'font-size="{_short(size)}" text-anchor="{anchor}"' + ' font-weight="600"' * bold
+        self.parts.append(("", f'<text x="{_short(x)}" y="{_short(y + 0.35 * size)}" {look} fill="currentColor" stroke="none">'
+                               f"{escape(words)}</text>"))
         return self
 
     def _repr_html_(self) -> str:

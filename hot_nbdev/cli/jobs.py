@@ -29,7 +29,7 @@ from ..names import found
 from ..train.devices import make_accelerator
 from ..train.loop import TrainConfig, evaluate, fit
 from ..train.paired import add_rows, scores_name
-from ..train.parts import redrawn, sampled
+from ..train.parts import sampled
 from ..train.results import check_results, row
 from ..train.runs import content
 from ..train.tasks import Classification, Forecasting, Segmentation, Task, balanced_weights
@@ -396,7 +396,7 @@ def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, a
     config, numbers, task, rows, kept = job.training(), job.numbers(), job.task(parts), [], []
     about = {**{key: numbers[key] for key in job.groups()["data"] if key != "score"}, "content": content(parts.fingerprint())}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
-                 augment=redrawn(parts.train, job.augmentation(parts)), save_every=job.save_every, progress=job.progress,
+                 augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress,
                  tensorboard=job.tensorboard, accelerator=accelerator, about=about, files={"input.json": f"{describe(job, parts)}\n"})
     for horizon in (job.score or (job.horizon,)) if job.kind == "forecast" else (None,):
         test = parts.test if horizon is None or horizon == job.horizon else job.parts(horizon).test

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..attention import merge, merged, softmax_map, split
+from ..attention import merge, merged, softmax_map, split, wide
 from ..config import option
 from ..model_config import ModelConfig
 from ..models import Model
@@ -42,6 +42,8 @@ class FieldModel(Model):
     ) -> Tensor:                     # (*batch, n1, …, nk, classes)
         k = self.config.order
         x, _ = check_input(type(self).__name__, x, mask, k, self.config.in_channels)
+        if 0 in x.shape[:-k - 1]:           # neither a Fourier transform nor MONAI's network takes none
+            return x.new_zeros(*x.shape[:-1], self.config.classes)
         y = self.run(x.reshape(-1, *x.shape[-k - 1:]).movedim(-1, 1))
         return y.movedim(1, -1).reshape(*x.shape[:-1], self.config.classes)
 
@@ -149,14 +151,14 @@ class SpectralConvolution(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:     # (B, width, n1, …, nk), both
         sizes, modes = x.shape[2:], list(range(2, x.ndim))
-        X = torch.fft.rfftn(x, dim=modes, norm="ortho")
+        X = torch.fft.rfftn(wide(x), dim=modes, norm="ortho")
         low = [_low(n, self.frequencies, x.device) for n in sizes[:-1]]
         last = torch.arange(min(self.frequencies, X.shape[-1]), device=x.device)
         at, kept = (torch.meshgrid(*(both[i] for both in low), last, indexing="ij") for i in (0, 1))
-        W = torch.complex(*self.weight)[(..., *kept)]
+        W = torch.complex(*wide(self.weight))[(..., *kept)]
         Y = torch.zeros_like(X)
         Y[(..., *at)] = torch.einsum("bi...,io...->bo...", X[(..., *at)], W)
-        return torch.fft.irfftn(Y, s=sizes, dim=modes, norm="ortho")
+        return torch.fft.irfftn(Y, s=sizes, dim=modes, norm="ortho").to(x.dtype)
 
 # %% ../../nbs/61_fields.ipynb #7f03b0a5
 class FourierNet(FieldModel):

@@ -63,14 +63,6 @@ class _Maps(nn.Module):
             return F.linear(x, weight, bias)
         return torch.einsum("...nt,nht->...nh", x, weight) + bias
 
-# %% ../../nbs/58_linear_library.ipynb #lincheck
-def _forecast(model, t: Tensor, horizon: int) -> Tensor:       # (…, N, T) to (…, N, horizon)
-    "By one matrix, or by one for the moving average and one for the rest."
-    if model.trend is None:
-        return model.linear(t, horizon)
-    smooth = moving_average(t, model.config.trend)
-    return model.linear(t - smooth, horizon) + model.trend(smooth, horizon)
-
 # %% ../../nbs/58_linear_library.ipynb #2a7d0b2a
 class LinearForecaster(Model):
     "Forecasts of each series by a matrix, from its own past alone [RLinear, NLinear, DLinear]."
@@ -91,8 +83,10 @@ class LinearForecaster(Model):
         "Forecasts; horizon='all' gives {horizon: forecast}, for a loss over all of them."
         c, horizons = self.config, pick_horizons("LinearForecaster", horizon, self.config.horizons)
         z, mean, deviation = self.prepare(x, mask)
-        t = z.movedim(-c.order - 1, -1).flatten(-c.order - 1, -2)          # (*batch, N, T)
-        y = _forecast(self, t, max(horizons)).unflatten(-2, z.shape[z.ndim - c.order:]).movedim(-1, -c.order - 1)[..., 0]
+        t, n = z.movedim(-c.order - 1, -1).flatten(-c.order - 1, -2), max(horizons)        # (*batch, N, T)
+        smooth = None if self.trend is None else moving_average(t, c.trend)
+        y = self.linear(t, n) if smooth is None else self.linear(t - smooth, n) + self.trend(smooth, n)
+        y = y.unflatten(-2, z.shape[z.ndim - c.order:]).movedim(-1, -c.order - 1)[..., 0]
         found = {h: y.narrow(-c.order, 0, h) * deviation + mean for h in horizons}
         return found if horizon == "all" else found[horizons[0]]
 

@@ -7,6 +7,7 @@ __all__ = ['write_csv', 'read_rows', 'check_results', 'append_row', 'library_com
            'mean_of']
 
 # %% ../../nbs/55_results.ipynb #e7418c23
+import copy
 import csv
 import io
 import json
@@ -14,12 +15,14 @@ import math
 import os
 import platform
 import re
-import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -45,14 +48,15 @@ def _read(path) -> tuple:       # header, rows
     "Header and rows of a table, or an error that says what is wrong with the file."
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-        head, *lines = [line for line in csv.reader(io.StringIO(text, newline="")) if line] or [[]]
+        reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
+        head, rows = list(reader.fieldnames or []), list(reader)
     except (OSError, ValueError, csv.Error) as e:
         raise ValueError(f"{path} is no table of results ({e}); name another file") from e
     wrong = ["zero bytes"] if "\0" in text else [f"the column {name!r} twice" for name in head if head.count(name) > 1]
-    wrong += [f"a row that is longer than its header, row {i}" for i, line in enumerate(lines, 1) if len(line) > len(head)]
+    wrong += [f"a row that is longer than its header, row {i}" for i, row in enumerate(rows, 1) if None in row]
     if wrong:
         raise ValueError(f"{path} is no table of results (it has {wrong[0]}); mend it, or name another file")
-    return head, [dict(zip(head, [*line, *[""] * (len(head) - len(line))])) for line in lines]
+    return head, rows
 
 # %% ../../nbs/55_results.ipynb #93b79fac
 def read_rows(path) -> list:        # of dicts of strings
@@ -103,12 +107,6 @@ def processor() -> str:
     return found[1] if found else platform.processor() or platform.machine()
 
 # %% ../../nbs/55_results.ipynb #3173fe0c
-def _hardware(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads"
-
-
 def _peak_mb(device: torch.device) -> float:
     "Most memory so far: allocated on a GPU, else of this process."
     if device.type == "cuda":
@@ -122,26 +120,18 @@ def _peak_mb(device: torch.device) -> float:
 
 def _multiply_adds(model: nn.Module, sample: Tensor) -> int | None:
     "Of one sample, counted without computing anything; None for a model that this cannot be done with."
-    import copy
-
     from hot_nbdev.cost import count
     try:
         return count(copy.deepcopy(model).to("meta").eval(), torch.empty_like(sample, device="meta")).multiply_adds
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None
 
-# %% ../../nbs/55_results.ipynb #5041690a
-def _metrics(best: dict, test: dict) -> dict:
-    "Columns of numbers: val_… of the best epoch, test_…."
-    skip = ("train_loss", "gradient_norm", "rate", "seconds")
-    return {**{f"val_{k}": v for k, v in best.items() if isinstance(v, float) and k not in skip},
-            **{f"test_{k}": json.dumps(v) if isinstance(v, dict) else v for k, v in test.items()}}
-
 
 def _place(device: torch.device) -> dict:
     "Columns that say where a run took place, and with what."
-    from importlib.metadata import version
-    return {"processes": int(os.environ.get("WORLD_SIZE", 1)), "hardware": _hardware(device),
+    cpu = f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads"
+    return {"processes": int(os.environ.get("WORLD_SIZE", 1)),
+            "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
             "processor": processor(), "threads": torch.get_num_threads(), "python": platform.python_version(),
             **{name: version(name).split("+")[0] for name in ("torch", "accelerate", "hot_nbdev")},
             "commit": library_commit()}
@@ -159,11 +149,13 @@ def row(
     **more,                     # further columns, behind the data
 ) -> dict:
     "One line of a table of results: all that it takes to judge the run and to repeat it."
-    device = next(model.parameters()).device
-    own = getattr(model, "config", None)
+    device, own = next(model.parameters()).device, getattr(model, "config", None)
     settings = own.to_dict() if hasattr(own, "to_dict") else {"model": type(model).__name__}
+    skip = "train_loss", "gradient_norm", "rate", "seconds"         # of the best epoch
     return {"task": task.name, "data": data, "md5": md5, **more, "seed": config.seed, "epochs": result.epochs,
-            "stopped": result.stopped, "best_epoch": result.best["epoch"], **_metrics(result.best, test),
+            "stopped": result.stopped, "best_epoch": result.best["epoch"],
+            **{f"val_{k}": v for k, v in result.best.items() if isinstance(v, float) and k not in skip},
+            **{f"test_{k}": json.dumps(v) if isinstance(v, dict) else v for k, v in test.items()},
             "parameters": sum(p.numel() for p in model.parameters()), "multiply_adds": _multiply_adds(model, sample),
             "seconds": round(result.seconds, 1), "peak_mb": round(_peak_mb(device), 1),
             "model": json.dumps(settings), "training": json.dumps(config.to_dict()), **_place(device)}
@@ -188,12 +180,13 @@ def summarize(
     groups = {}
     for r in rows:
         groups.setdefault(tuple(str(setting(r, key)) for key in by), []).append(r)
-    lines = [{**dict(zip(by, key)), "runs": len(found)} for key, found in groups.items()]
-    for line, found in zip(lines, groups.values()):
+    lines = []
+    for key, found in groups.items():
+        lines.append({**dict(zip(by, key)), "runs": len(found)})
         for name in of:
             values = [float(r[name]) for r in found if r.get(name) not in (None, "")]
-            line[name] = statistics.fmean(values) if values else None
-            line[f"{name}_sd"] = torch.tensor(values, dtype=torch.float64).std().item() if len(values) > 1 else None
+            lines[-1] |= {name: fmean(values) if values else None,
+                          f"{name}_sd": np.std(values, ddof=1).item() if len(values) > 1 else None}
     return Table(lines, digits)
 
 
@@ -206,4 +199,4 @@ def mean_of(
     found = [float(r[column]) for r in rows if all(r.get(k) == str(v) for k, v in where.items())]
     if not found:
         raise ValueError(f"mean_of: none of {len(rows)} rows has {where}")
-    return statistics.mean(found)
+    return fmean(found)

@@ -29,7 +29,7 @@ import torch
 from hot_nbdev.cli.jobs import build, job_class
 from hot_nbdev.cli.tables import merged
 from hot_nbdev.train.paired import delong, holm, paired_t, read_scores
-from hot_nbdev.train.parts import redrawn, sampled
+from hot_nbdev.train.parts import sampled
 from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored, told
 from studies.forecasts.simple_forecasts import from_all
@@ -284,7 +284,7 @@ def timed(job, threads=1, compiled=False, updates=5):
     parts = job.parts()
     train = sampled(parts.train, job.draws)
     model, _ = build(job, parts)
-    task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters()), redrawn(train, job.augmentation(parts))
+    task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters()), job.augmentation(parts)
     torch.set_num_threads(threads)
     called, best = torch.compile(model) if compiled else model, float("inf")
     for turn in range(7):

@@ -25,7 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from hot_nbdev.cli.jobs import build, job_class
 from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.train.paired import holm, paired_t
-from hot_nbdev.train.parts import redrawn, sampled
+from hot_nbdev.train.parts import sampled
 from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored
 from studies.motion.motion_tables import chosen, written
@@ -91,11 +91,12 @@ def updater(case, kind):
     task, opt, change = (
         job.task(parts),
         torch.optim.AdamW(model.parameters(), 1e-4),
-        redrawn(train, job.augmentation(parts)),
+        job.augmentation(parts),
     )
 
     def update():
-        *inputs, y = change(*train[torch.arange(job.batch_size)])
+        drawn = train[torch.arange(job.batch_size)]
+        *inputs, y = change(*drawn) if change else drawn
         loss = task.loss(task.train_output(model, inputs), y) / task.weight(y)
         loss.backward()
         opt.step()
