@@ -384,7 +384,7 @@ def test_steps_are_exported(kind, kernel, strict):
 
 
 @pytest.mark.parametrize("kind, options, masked", [
-    (K, dict(kernel=elu_features), True), (Axial, dict(kernel=elu_features), False),
+    (K, dict(kernel=KERNELS["elu"]), True), (Axial, dict(kernel=KERNELS["elu"]), False),
     *((K, dict(rotary=Rotary(DIM // HEADS), by_mode={0: own}), masked) for own, masked in (
         (dict(window=2), False), (dict(window=1, dilation=2, bias="alibi"), True),
         (dict(window=2, bias="learned", reach=3), True))), (Axial, dict(by_mode={0: dict(window=2)}), False)])
