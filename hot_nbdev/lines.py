@@ -8,19 +8,20 @@ __all__ = ['Table']
 # %% ../nbs/40a_lines.ipynb #8e628c09
 class Table(list):
     "Lines, each a dict, that a notebook shows as a table; what a line lacks stays empty."
-    def __init__(self, lines=(), digits: int = 3):
+    def __init__(self, lines=(), digits: int = 3, best=()):
         super().__init__(lines)
-        self.digits = digits
+        self.digits, self.best = digits, set(best)
 
     def cells(self) -> list:
         "Lines of text; a number and its standard deviation share a cell."
-        def text(line, key):
+        def text(i, line, key):
             v, sd = line.get(key), line.get(f"{key}_sd")
             shown = f"{v:.{self.digits}f}" if isinstance(v, float) else "" if v is None else str(v)
-            return shown if sd is None else f"{shown} ± {sd:.{self.digits}f}"
+            shown = shown if sd is None else f"{shown} ± {sd:.{self.digits}f}"
+            return f"{shown} *" if (i, key) in self.best else shown
         known = dict.fromkeys(key for line in self for key in line)
         keys = [key for key in known if not (key.endswith("_sd") and key[:-3] in known)]
-        return [keys, *([text(line, key) for key in keys] for line in self)]
+        return [keys, *([text(i, line, key) for key in keys] for i, line in enumerate(self))]
 
     def __repr__(self) -> str:
         widths = [max(map(len, column)) for column in zip(*self.cells())]

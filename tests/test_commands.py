@@ -5,6 +5,7 @@ import configparser
 import importlib.util
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,6 @@ pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'h
 
 from hot_nbdev.cli import commands, jobs  # noqa: E402
 from hot_nbdev.cli.commands import (  # noqa: E402
-    as_flags,
     hot_classify,
     hot_forecast,
     hot_motion,
@@ -384,6 +384,13 @@ def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost, word
     assert says in fails(capsys, command, *words)
 
 
+def test_official_volumes_are_asked_for_without_medmnist_and_pictures_name_it(capsys, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "medmnist" else True)
+    monkeypatch.setitem(sys.modules, "medmnist.info", None)
+    assert "the home of vesselmnist3d is https://medmnist.com" in fails(capsys, hot_classify, "--data", "vessel")
+    assert 'pip install "hot_nbdev[medmnist]"' in fails(capsys, hot_classify, "--data", "pathmnist")
+
+
 @pytest.mark.parametrize("words, message", [
     (["--score", "2", "48"], "score is [2, 48], but the model is trained for 12 steps"),
     (["--combine", "sum"], "--attention hot1, hot2 or tied"),
@@ -403,13 +410,6 @@ def test_what_cannot_run_is_found_before_training(capsys, no_training, words, me
     said = fails(capsys, hot_forecast, "--data", "waves.csv", "--lookback", "24", "--horizon", "12", *tiny, *words,
                  status=2 if words[-1] == "x" else 1)
     assert message in said and not Path("runs").exists()
-
-
-@pytest.mark.parametrize("text, flags", [
-    ("read it by verify=False", "read it by --no-verify"), ("ignore=(5,)", "--ignore 5"),
-    ("--dim=8 and dtype=float stay", "--dim=8 and dtype=float stay")])
-def test_ways_out_are_flags(text, flags):
-    assert as_flags(text, list(job_class("segment")().to_dict())) == flags
 
 
 def test_a_run_leaves_no_accelerator_behind_and_touches_none_of_the_user():

@@ -1,9 +1,11 @@
 "What the extras bring along: nothing that would change the torch of whoever installs them."
+import re
 from configparser import ConfigParser
 from importlib.metadata import PackageNotFoundError, requires
 
+import nbformat
 import pytest
-from chapters import ROOT
+from chapters import NBS, ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -42,3 +44,15 @@ def test_an_extra_leaves_the_torch_that_is_there(extra):
 def test_the_walk_sees_what_medmnist_brings():
     pytest.importorskip("medmnist.info", reason="medmnist is an extra")
     assert "torchvision" in asked("medmnist")
+
+
+def test_the_page_on_installing_says_what_each_extra_brings():
+    page = "\n".join(cell.source for cell in nbformat.read(NBS / "install.ipynb", as_version=4).cells)
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]+\|([^|]+)\|", page, re.M))
+    own = {key.removesuffix("_requirements"): {Requirement(text).name.lower() for text in value.split()}
+           for key, value in SETTINGS["DEFAULT"].items() if key.endswith("_requirements")}
+    assert set(rows) == set(own)
+    for extra in set(own) - {"dev"}:
+        named = {*re.findall(r"[\w-]+", rows[extra]), *(own["train"] if "`train`" in rows[extra] else ())}
+        assert own[extra] <= named, (extra, own[extra] - named)
+    assert all(f"`{part}`" in rows["dev"] for part in ("train", "medmnist", "peers"))       # as in setup.py

@@ -18,7 +18,6 @@ from hot_nbdev.data.files import (
     load_array,
     load_arrays,
     official_file,
-    read_whole,
 )
 
 BODY = bytes(range(256)) * 4000          # about a megabyte: several reads
@@ -114,7 +113,7 @@ def test_interrupted_download_leaves_nothing(home, tmp_path, monkeypatch):
 
 
 def test_official_file_is_found_fetched_or_explained(home, tmp_path):
-    source = Source("deep/x.bin", "https://example.org", f"{home}/whole", MD5, (), "", "")
+    source = Source("deep/x.bin", "https://example.org", f"{home}/whole", MD5, (), "")
     with pytest.raises(FileNotFoundError, match="https://example.org.*HOT_DATA"):
         official_file("x", source, tmp_path, download=False)
     path = official_file("x", source, tmp_path)
@@ -141,7 +140,7 @@ def test_a_web_page_is_not_kept_as_data(home, tmp_path, monkeypatch):
         fetch(f"{home}/unsaid", tmp_path / "electricity.csv", unchecked=True)
     assert files(tmp_path) == []
     (tmp_path / "electricity.csv").write_bytes(PAGE)
-    source = Source("electricity.csv", "https://example.org", None, None, (), "", "")
+    source = Source("electricity.csv", "https://example.org", None, None, (), "")
     for options in ({}, {"unchecked": True}, {"verify": False}):
         with pytest.raises(ValueError, match="web page.*https://example.org"):
             official_file("electricity", source, tmp_path, **options)
@@ -150,7 +149,7 @@ def test_a_web_page_is_not_kept_as_data(home, tmp_path, monkeypatch):
 def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
     with pytest.raises(ValueError, match="no checksum.*unchecked=True"):
         fetch(f"{home}/whole", tmp_path / "x.bin")
-    source = Source("x.bin", "https://example.org", f"{home}/whole", None, (), "", "")
+    source = Source("x.bin", "https://example.org", f"{home}/whole", None, (), "")
     with pytest.raises(FileNotFoundError, match="not known.*unchecked=True"):
         official_file("x", source, tmp_path)
     assert files(tmp_path) == []
@@ -161,22 +160,11 @@ def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
     assert official_file("x", source, tmp_path, verify=False) == path
 
 
-def test_all_members_of_a_gzip_file_are_read(tmp_path):
-    packed = gzip.compress(b"first\n") + gzip.compress(b"second\n")
-    (tmp_path / "x.txt.gz").write_bytes(packed)
-    got = fetch((tmp_path / "x.txt.gz").as_uri(), tmp_path / "x.txt", hashlib.sha256(b"first\nsecond\n").hexdigest())
-    assert got.read_bytes() == read_whole(tmp_path / "x.txt.gz") == b"first\nsecond\n"
-    (tmp_path / "cut.gz").write_bytes(packed[:-9])
-    with pytest.raises(ValueError, match="cannot be unpacked.*cut off"):
-        read_whole(tmp_path / "cut.gz")
-    assert files(tmp_path) == ["cut.gz", "x.txt", "x.txt.gz"]
-
-
 def test_downloads_without_pooch_name_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(ImportError, match=r"hot_nbdev\[train\]"):
         fetch("http://127.0.0.1:9/x", tmp_path / "x.bin", MD5)
-    source = Source("x.bin", "https://example.org", "http://127.0.0.1:9/x", MD5, (), "", "")
+    source = Source("x.bin", "https://example.org", "http://127.0.0.1:9/x", MD5, (), "")
     with pytest.raises(FileNotFoundError, match=r"x.bin is not in.*hot_nbdev\[train\]"):
         official_file("x", source, tmp_path)
     assert files(tmp_path) == []

@@ -6,6 +6,7 @@ import pytest
 import torch
 from chapters import ROOT
 from scripts import load
+from smallfiles import fails
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 from hot_nbdev.book import results_file  # noqa: E402
@@ -24,13 +25,6 @@ TINY = [*SMALL, "--dim", "8", "--heads", "2"]
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def fails(capsys, command, *words):
-    with pytest.raises(SystemExit) as end:
-        command([str(w) for w in words])
-    assert end.value.code
-    return capsys.readouterr().err
 
 
 def test_a_run_leaves_a_row_scores_and_a_model_that_predicts(here, capsys):

@@ -68,6 +68,8 @@ def test_a_file_that_is_there_stays_unless_overwrite_is_said(series, capsys, tmp
     hot_predict(["run", "in.csv", "--to", "old.csv", "--overwrite"])
     assert (tmp_path / "old.csv").read_text().startswith("date,a,b")
     assert "is a folder" in fails(capsys, hot_predict, "run", "in.csv", "--to", "run")
+    said = fails(capsys, hot_predict, "run", "in.csv", "--to", "out.png")     # the picture would take its place
+    assert "leave it out by --no-picture" in said and not (tmp_path / "out.png").exists()
     (tmp_path / "new.png").write_text("mine")
     assert "new.png is there already" in fails(capsys, hot_predict, "run", "in.csv", "--to", "new.csv")   # picture
     assert (tmp_path / "new.png").read_text() == "mine"
@@ -102,7 +104,7 @@ def spoiled(rows=60, **cells):
     return values
 
 
-# what else is wrong with a table, the tests of series try
+# what else is wrong with a file, the tests of its reader try
 @pytest.mark.parametrize("stamps, values, message", [
     (dates(60), spoiled(r59="nan"), "--mend"), (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"),
     (dates(5), spoiled(5), "5 rows")], ids=["nan", "unsorted", "short"])
@@ -132,13 +134,6 @@ def test_missing_values_are_hidden_where_the_model_was_trained_so(series):
         assert one.read() == two.read()
 
 
-# what else is wrong with an array, the tests of volumes and scenes try
-def test_volumes_that_cannot_be_used_are_named(volumes, capsys):
-    for bad, message in ((volumes / 255, "between 0 and 1"), (volumes.astype("O"), "pickled")):
-        np.save("bad.npy", bad, allow_pickle=True)
-        assert message in fails(capsys, hot_predict, "run", "bad.npy")
-
-
 def test_volumes_get_a_row_each(volumes, capsys):
     np.savez("two.npz", a=volumes, b=volumes)
     assert "choose one by --key" in fails(capsys, hot_predict, "run", "two.npz")
@@ -156,11 +151,14 @@ def test_a_mask_beside_the_volumes_is_used(volumes):
     predict("run", "b.npz", "b.csv", key="test_images")
     with open("a.csv") as a, open("b.csv") as b:
         assert a.read() == b.read()
-
-
-def test_a_scene_that_cannot_be_used_is_named(scene, capsys):
-    np.save("bad.npy", scene[:3])
-    assert "3 × 9 pixels" in fails(capsys, hot_predict, "run", "bad.npy")
+    np.savez("one.npz", test_images=volumes[0], test_masks=masks[0])            # one alone answers as in company
+    predict("run", "one.npz", "one.csv", key="test_images")
+    alone, together = (np.loadtxt(name, delimiter=",", skiprows=1, usecols=(2, 3)) for name in ("one.csv", "a.csv"))
+    assert np.allclose(alone, together[0], atol=1e-5)
+    for wrong in (masks.astype(np.uint8), masks[:2]):
+        np.savez("c.npz", test_images=volumes, test_masks=wrong)
+        with pytest.raises(ValueError, match=r"c.npz: test_masks should be bool of shape \(3, 4, 4, 4\)"):
+            predict("run", "c.npz", "c.csv", key="test_images")
 
 
 def test_the_picture_is_a_choice(scene, capsys, tmp_path):

@@ -166,6 +166,8 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
     (["2020-01-01;1.5;2", "2020-01-02;1,5;2"], "date;a;b", "line 2 .*'a'.*'1.5'"),
     (["2020-01-01 00:00:00,1,2", "2020-13-01 00:00:00,1,2"], "date,a,b", "line 3.*'date', should be a time .*-13-01"),
     (["2020-01-01 00:00:00,1,inf"], "date,a,b", "line 2 .*'b', which is 'inf'.*mend=True"),
+    (["2020-01-01 00:00+01:00,1,2", "2020-01-01 01:00+99:99,1,2"], "date,a,b", r"line 3.*time.*99:99'"),
+    (["2020-01-01," + 200_000 * "1", "2020-01-02,2"], "date,a", "x.csv is no table of numbers.*limit"),
     (["1,2", "3"], None, "line 2 .*2 entries, as line 1 has, but has 1"),
     (["1,2", "3,y"], None, "line 2 .*column '1'.*'y'"),
 ])
@@ -243,20 +245,15 @@ def test_an_official_file_keeps_the_line_that_it_holds_twice(tmp_path):
         load_series(path)
 
 
-def test_columns_bytes_and_packed_files(tmp_path):
+def test_columns_bytes_and_cut_files(tmp_path):
     with pytest.raises(ValueError, match="line 1 .*'a' twice"):
         load_series(write(tmp_path / "x.csv", HOURS, "date,a,a"))
     (tmp_path / "binary.csv").write_bytes(b"date,a\n2020-01-01,1\n\0\1\2")
     with pytest.raises(ValueError, match="line 3 .*no text"):
         load_series(tmp_path / "binary.csv")
-    packed = gzip.compress(write(tmp_path / "x.csv", HOURS).read_bytes())
-    (tmp_path / "y.csv.gz").write_bytes(packed)
-    assert torch.equal(load_series(tmp_path / "y.csv.gz").values, load_series(tmp_path / "x.csv").values)
-    (tmp_path / "y.csv.gz").write_bytes(packed[:-10])
+    (tmp_path / "y.csv.gz").write_bytes(gzip.compress(PLAIN.encode())[:-10])
     with pytest.raises(ValueError, match="y.csv.gz cannot be unpacked"):
         load_series(tmp_path / "y.csv.gz")
-    (tmp_path / "z.txt.gz").write_bytes(gzip.compress(b"1,2\n3,4\n"))
-    assert load_series(tmp_path / "z.txt.gz").values.tolist() == [[1, 2], [3, 4]]
 
 
 def test_absurd_magnitudes_are_told(tmp_path):

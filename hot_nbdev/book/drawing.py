@@ -43,12 +43,10 @@ class Schematic:
     def path(
         self,
         points: Sequence,          # of (x, y), y downwards
-        fill: str = "",            # "a" blue, "b" orange, "c" green, "n" gray, or "" for none
-        strength: float = 0.3,     # opacity of the fill, 0 to 1
+        fill: str = "", strength: float = 0.3,     # "a" blue, "b" orange, "c" green, "n" gray, "" for none; its opacity, 0 to 1
         closed: bool = True,       # is the last point joined to the first?
-        width: float = 1,          # of the line; 0 for none
+        width: float = 1, dash: str = "",          # of the line, 0 for none; such as "4 3"
         solid: bool = False,       # hide what was drawn below?
-        dash: str = "",            # such as "4 3"
     ) -> "Schematic":              # the drawing itself
         "Add a line through the points, filled if a color is given."
         self.seen += points
@@ -62,12 +60,10 @@ class Schematic:
 
     def text(
         self,
-        x: float,                  # where the words begin, end or have their middle: see anchor
-        y: float,                  # the middle of the line of text
+        x: float, y: float,        # where the words begin or have their middle, see anchor; the middle of the line of text
         words: str,
-        size: float = 15,          # in pixels at full width
+        size: float = 15, bold: bool = False,      # in pixels at full width
         anchor: str = "middle",    # "start" or "middle" of the words is at x
-        bold: bool = False,
     ) -> "Schematic":              # the drawing itself
         "Add a line of words; its width is guessed, since no font is known here."
         width = 0.56 * size * len(words)

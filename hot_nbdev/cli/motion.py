@@ -31,7 +31,6 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
 
     kind, config_class, rivals = "motion", SegmenterConfig, ("dilated", "fourier", "unet")
 
-
     def padding(self) -> str:
         "What convolutions see beyond the ends of a frame."
         return "circular" if self.data in KINDS else "zeros"
@@ -41,6 +40,7 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
 
     def rival(self, decided: dict) -> dict:
         return {**super().rival(decided), "order": len(self.size), "padding": self.padding()}
+
     def parts(self):
         "Data in three parts."
         return motion_data(self.data, self.size, self.move, self.reach, self.samples, self.seed, **self.source())

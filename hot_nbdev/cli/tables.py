@@ -167,7 +167,7 @@ def scripts() -> dict[str, Script]:     # such as 'kin.csv' or 'nearest/rows/mot
             found[f"{readme.parent.name}/{name}" if "/" in name else name] = Script(command, bool(adds))
     return found
 
-# %% ../../nbs/67_tables.ipynb #3f106922
+
 def results_of(
     table: RunTable,
 ) -> str:               # such as "pair/rows/motion.csv"

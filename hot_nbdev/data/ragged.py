@@ -24,16 +24,6 @@ def _steps(op: str, multiple_of: int | Sequence[int], order: int) -> tuple:
     return steps
 
 
-def _check_alike(tensors: list, order: int) -> None:
-    "Raise unless these are tensors with `order` modes that differ in nothing but the sizes of these modes."
-    told = [(t.shape[order:], t.dtype, t.device) if isinstance(t, Tensor) and t.ndim >= order else None for t in tensors]
-    wrong = next((i for i, each in enumerate(told) if each is None or each != told[0]), None)
-    if not tensors or wrong is not None:
-        words = lambda t: f"{tuple(t.shape)}, {t.dtype} on {t.device}" if isinstance(t, Tensor) else f"a {type(t).__name__}"
-        came = f"tensor {wrong} is {words(tensors[wrong])}, and tensor 0 is {words(tensors[0])}" if tensors else "there are no tensors"
-        raise ValueError(f"pad_tensors: {came}; give at least one, all with {order} modes, the first axes, and alike in everything but "
-                         "the sizes of these")
-
 # %% ../../nbs/46_ragged.ipynb #5a66ed0a
 def pad_tensors(
     tensors: Sequence[Tensor] | Tensor,     # each (n1, …, nk, *f) with its own n1, …, nk; or a nested tensor
@@ -42,7 +32,13 @@ def pad_tensors(
 ) -> tuple:                                 # x, (B, N1, …, Nk, *f); mask, bool, (B, N1, …, Nk): True where a tensor is
     "Tensors of unequal sizes as one, with zeros behind the end of each mode; dtype, device and gradients are kept."
     tensors, steps = list(tensors.unbind() if isinstance(tensors, Tensor) else tensors), _steps("pad_tensors", multiple_of, order)
-    _check_alike(tensors, order)
+    told = [(t.shape[order:], t.dtype, t.device) if isinstance(t, Tensor) and t.ndim >= order else None for t in tensors]
+    wrong = next((i for i, each in enumerate(told) if each is None or each != told[0]), None)
+    if not tensors or wrong is not None:
+        words = lambda t: f"{tuple(t.shape)}, {t.dtype} on {t.device}" if isinstance(t, Tensor) else f"a {type(t).__name__}"
+        came = f"tensor {wrong} is {words(tensors[wrong])}, and tensor 0 is {words(tensors[0])}" if told else "there are no tensors"
+        raise ValueError(f"pad_tensors: {came}; give at least one, all with {order} modes, the first axes, and alike in "
+                         "everything but the sizes of these")
     whole = [-(-max(column) // s) * s for column, s in zip(zip(*(t.shape[:order] for t in tensors)), steps)]
     x = tensors[0].new_zeros(len(tensors), *whole, *tensors[0].shape[order:])
     mask = torch.zeros(len(tensors), *whole, dtype=torch.bool, device=x.device)

@@ -25,12 +25,12 @@ _LAI = "https://github.com/laiguokun/multivariate-time-series-data"
 
 def _ett(file: str, rows: int, md5: str, sha256: str | None = None) -> Source:
     url = f"{_RAW}/zhouhaoyi/ETDataset/main/ETT-small/{file}"
-    return Source(file, _ETT, url, md5, (rows, 7), "CC BY-ND 4.0", "informer", sha256)
+    return Source(file, _ETT, url, md5, (rows, 7), "CC BY-ND 4.0", sha256)
 
 
 def _tsl(file: str, shape: tuple, md5: str | None = None, sha256: str | None = None) -> Source:
     url = f"{_TSL}/resolve/main/{file.removesuffix('.csv')}/{file}"
-    return Source(file, _TSL, url, md5, shape, "not stated", "autoformer", sha256)
+    return Source(file, _TSL, url, md5, shape, "not stated", sha256)
 
 # %% ../../nbs/48_series.ipynb #2e952e3a
 SERIES = {
@@ -47,12 +47,14 @@ SERIES = {
     "electricity": _tsl("electricity.csv", (26304, 321)),
     "traffic": _tsl("traffic.csv", (17544, 862)),
     "solar": Source("solar_AL.txt", _LAI, f"{_LAI}/raw/master/solar-energy/solar_AL.txt.gz", None,
-                    (52560, 137), "not stated", "lstnet"),
+                    (52560, 137), "not stated"),
 }
 
 # %% ../../nbs/48_series.ipynb #dfca4b13
 def _in_order(table: Table, sort: bool) -> np.ndarray:
     "Rows in the order of time."
+    if table.times is None:
+        return np.arange(len(table.values))
     instants, layout, wall = table.times.instants, table.layout, table.times.wall.astype("datetime64[s]")
     steps = np.diff(instants).astype("int64")
     if (steps < 0).any() and not sort:
@@ -67,7 +69,7 @@ def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
     "Of the rows in order those that have a time of their own; the others repeat the row before, or are an error."
     again = np.flatnonzero(np.diff(table.times.instants[rows]).astype("int64") == 0) + 1
     same = np.array([np.array_equal(*table.values[rows[[i - 1, i]]], equal_nan=True) for i in again], bool)
-    if len(again) and not (mend and same.all()):
+    if not (mend and same.all()):
         i = again[~same][0] if mend else again[0]
         out = "drop all of them but one by mend=True" if same.all() else "their values differ, so leave the line out that is wrong"
         raise ValueError(f"load_series: {table.layout.where(rows[i])} has the time {table.times.wall[rows[i]].astype('datetime64[s]')} "
@@ -76,12 +78,6 @@ def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
 
 # %% ../../nbs/48_series.ipynb #af765974
 _UNITS = {"(W/m\ufffd)": "(W/m²)", "(\ufffdmol/m\ufffd/s)": "(µmol/m²/s)"}      # in weather.csv
-
-
-def _mend_name(name: str) -> str:
-    for broken, right in _UNITS.items():
-        name = name.replace(broken, right)
-    return name
 
 
 def _extremes(values: np.ndarray, bad: np.ndarray, names: list[str], lines: np.ndarray) -> dict:
@@ -106,29 +102,6 @@ def _report(table: Table, rows: np.ndarray, step: Step | None, missing: np.ndarr
     return {"missing": count(missing), "sentinels": count(bad & ~missing),
             "extreme": _extremes(table.values[rows], bad[rows], names, rows + 1 + table.layout.header), "dates twice": twice,
             "gaps": gaps, "broken names": [n for n in names if "\ufffd" in n], "step": step and str(step)}
-
-# %% ../../nbs/48_series.ipynb #359aa4e7
-def _check_cells(table: Table, missing: np.ndarray, bad: np.ndarray, allowed: bool) -> None:
-    "Raise where a value is missing and nobody has said what shall be done, or a column has none at all."
-    layout = table.layout
-    if missing.any() and not allowed:
-        i, j = np.argwhere(missing)[0].tolist()
-        [entries] = layout.entries(i + layout.header, i + layout.header + 1)
-        raise ValueError(f"load_series: {missing.sum()} cells of {layout.path} have no value, the first in "
-                         f"{layout.where(i, table.columns[j])}, which is {entries[table.columns[j]]!r} (empty, NA or the like, or "
-                         f"beyond {ABSURD:g}); mend=True fills them, masked=True hides them from the model")
-    if allowed and bad.all(0).any():
-        raise ValueError(f"load_series: column {table.names[bad.all(0).argmax()]!r} of {layout.path} has no value at all; leave "
-                         "the column out of the file")
-
-# %% ../../nbs/48_series.ipynb #b5a32fbf
-def _find(name: str, folder, download: bool, verify: bool, unchecked: bool) -> Path:
-    "The file behind a name or path."
-    if name in SERIES:
-        return official_file(name, SERIES[name], folder, download, verify, unchecked)
-    if not Path(name).is_file():
-        raise FileNotFoundError(f"load_series: {name!r} is neither a file nor a known name; known are {', '.join(SERIES)}")
-    return Path(name)
 
 # %% ../../nbs/48_series.ipynb #tbseries
 class Series(NamedTuple):
@@ -155,19 +128,28 @@ def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked
     import pandas as pd
     missing = ~(np.abs(table.values) <= ABSURD)
     bad = missing | (table.values == -9999)
-    _check_cells(table, missing, bad, mend or masked)
+    layout, names, allowed = table.layout, list(table.names), mend or masked
+    if missing.any() and not allowed:
+        i, j = np.argwhere(missing)[0].tolist()
+        [entries] = layout.entries(i + layout.header, i + layout.header + 1)
+        raise ValueError(f"load_series: {missing.sum()} cells of {layout.path} have no value, the first in "
+                         f"{layout.where(i, table.columns[j])}, which is {entries[table.columns[j]]!r} (empty, NA or the like, "
+                         f"or beyond {ABSURD:g}); mend=True fills them, masked=True hides them from the model")
+    if allowed and bad.all(0).any():
+        raise ValueError(f"load_series: column {names[bad.all(0).argmax()]!r} of {layout.path} has no value at all; leave it out")
     every = usual_step(table.times and table.times.pick(rows), step)
     report = {**_report(table, rows, every, missing, bad), "mended": mend, "masked": masked}
     if report["dates twice"] and (mend or not official):
         rows = _once(table, rows, mend)
     values, bad = pd.DataFrame(table.values[rows]), bad[rows]
-    if mend or masked:
+    if allowed:
         values = values.mask(bad)
     if mend and not masked:
         values = values.ffill().bfill()         # the last good value before; at the start the first one
-    names = [_mend_name(n) for n in table.names] if mend else table.names
+    for broken, right in _UNITS.items() if mend else ():
+        names = [n.replace(broken, right) for n in names]
     times = table.times and table.times.pick(rows)
-    return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, table.layout)
+    return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, layout)
 
 # %% ../../nbs/48_series.ipynb #c4e69c4f
 def load_series(
@@ -183,13 +165,16 @@ def load_series(
     step: str | None = None,              # what lies between rows, such as 1h, B, MS; default: as the times say
 ) -> Series:
     "Read a series; find what is wrong with it, and mend it on request."
-    path, source = _find(str(name), folder, download, verify, unchecked), SERIES.get(str(name))
+    source, path = SERIES.get(str(name)), Path(name)
+    if source:
+        path = official_file(str(name), source, folder, download, verify, unchecked)
+    elif not path.is_file():
+        raise FileNotFoundError(f"load_series: there is no file {str(name)!r}; known are {', '.join(SERIES)}")
     table = read_table(path, time, step)
     if source and verify and table.values.shape != source.shape:
         raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get it from "
                          f"{source.home}, or read it as it is by verify=False")
-    rows = np.arange(len(table.values)) if table.times is None else _in_order(table, sort)
-    return _mended(table, rows, step, mend, masked, source is not None)
+    return _mended(table, _in_order(table, sort), step, mend, masked, source is not None)
 
 # %% ../../nbs/48_series.ipynb #293e3cff
 def report_lines(
@@ -210,16 +195,6 @@ def report_lines(
                      f"first ({seconds:.15g} s) after {start}")
     return found
 
-# %% ../../nbs/48_series.ipynb #ac855b15
-def _check_columns(names: list[str], trained: list[str], where: str) -> None:
-    if names == trained:
-        return
-    lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
-    first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
-    what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
-    what = what or [f"they stand in another order, and should be {first(trained)}"]
-    raise ValueError(f"{where} has other columns than the {len(trained)} that the model was trained on: {'; '.join(what)}")
-
 # %% ../../nbs/48_series.ipynb #cdfc27bc
 def check_like(
     series: Series,     # the new one
@@ -227,8 +202,13 @@ def check_like(
     lookback: int,      # rows that the model sees
 ) -> tuple[Tensor, list[str]]:      # the last rows in scaled units, (lookback, N) float32; what is to be told
     "Compare a new series with the one that a model was trained on, and scale its last rows."
-    path, every = series.layout.path, about.get("every")
-    _check_columns(series.names, list(about["names"]), f"check_like: {path}")
+    path, every, names, trained = series.layout.path, about.get("every"), series.names, list(about["names"])
+    if names != trained:
+        first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
+        lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
+        what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
+        what = what or [f"they stand in another order, and should be {first(trained)}"]
+        raise ValueError(f"check_like: {path} has other columns than the {len(trained)} of the training: {'; '.join(what)}")
     if len(series.values) < lookback:
         raise ValueError(f"check_like: {path} has {len(series.values)} rows, but the model sees {lookback}; give it more")
     values, mask = series.values[-lookback:].double(), series.mask[-lookback:]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .scenes import check_whole, load_images, load_scene, split_blocks, window_corners
+from .scenes import Scene, check_whole, load_scene, split_blocks, window_corners
 from .series import SERIES, load_series, report_lines
 from .volumes import PARTS, load_volumes
 
@@ -78,10 +78,15 @@ class Windows(Part):
                              f"+ {horizon} rows is needed, with lookback ≥ 1 and horizon ≥ 0, but the shape "
                              f"{tuple(values.shape)} came; use a longer part or a smaller horizon")
         self.values, self.lookback, self.horizon, self.mask = values, lookback, horizon, mask
-        self.starts = None if mask is None else _whole_targets(mask, lookback, horizon)
+        if mask is not None:            # first rows of the windows whose targets are all known
+            holes = torch.cat([mask.new_zeros(1, dtype=torch.int64), (~mask.all(1)).cumsum(0)])
+            self.starts = (holes[lookback + horizon:] == holes[lookback:len(holes) - horizon]).nonzero()[:, 0]
+            if not len(self.starts):
+                raise ValueError(f"Windows: each window of {lookback} + {horizon} rows has a missing target; leave out the column that is "
+                                 "missing most, use a smaller horizon, or fill by mend=True in place of masked=True")
 
     def __len__(self) -> int:
-        return len(self.values) - self.lookback - self.horizon + 1 if self.starts is None else len(self.starts)
+        return len(self.values) - self.lookback - self.horizon + 1 if self.mask is None else len(self.starts)
 
     def __getitem__(self, indices: Tensor) -> tuple[Tensor, ...]:
         at, T = check_indices(self, indices), self.lookback
@@ -89,16 +94,6 @@ class Windows(Part):
         both = self.values.unfold(0, T + self.horizon, 1).transpose(1, 2)[at]    # out of a view, (B, T + S, N)
         known = () if self.mask is None else (self.mask.unfold(0, T, 1).transpose(1, 2)[at],)
         return both[:, :T], *known, both[:, T:]
-
-# %% ../../nbs/51_data_library.ipynb #95c1d955
-def _whole_targets(mask: Tensor, lookback: int, horizon: int) -> Tensor:
-    "First rows of the windows whose targets are all known."
-    holes = torch.cat([mask.new_zeros(1, dtype=torch.int64), (~mask.all(1)).cumsum(0)])
-    starts = (holes[lookback + horizon:] == holes[lookback:len(holes) - horizon]).nonzero()[:, 0]
-    if not len(starts):
-        raise ValueError(f"Windows: each window of {lookback} + {horizon} rows has a missing target; leave out the column that is "
-                         "missing most, use a smaller horizon, or fill by mend=True in place of masked=True")
-    return starts
 
 # %% ../../nbs/51_data_library.ipynb #daa57e13
 def split_rows(
@@ -289,7 +284,7 @@ def scene_data(
     seed: int = 0,
     limit: int | None = None,               # SSL4EO-L: no more images than this, whole and without windows
     ignore: Sequence[int] = (),             # further codes of a mask that mean "not labeled"
-    **reading,                              # of load_scene and load_images: folder, download, verify, unchecked
+    **finding,                              # of official_file: folder, download, verify, unchecked
 ) -> Splits:      # of Tiles (SSL4EO-L: Items): x (B, …, h, w, bands), y (B, h, w) int64, -1 if not labeled
     "A scene in three parts that share no pixel; each band is scaled by its training pixels."
     check_whole("scene_data", 1, window=window, block=block, stride=stride, limit=limit)
@@ -298,49 +293,49 @@ def scene_data(
     if limit and not images or images and (window or labels or block or stride or gap):
         raise ValueError("scene_data: limit is for the images of SSL4EO-L, which are whole, one part for each; window, labels, block, "
                          f"stride and gap are for one scene; leave out what has no meaning for {name}")
-    if images:
-        return _image_parts(load_images(str(name), limit, ignore, **reading), str(name), fractions, seed)
     window = window or 16
     block, stride = block or window, stride or max(1, window // 4)
     if block % window:
         raise ValueError(f"scene_data: block should be a multiple of window, but {block} came with {window}; use "
                          f"block={window * max(1, block // window)}")
-    scene = load_scene(name, labels, (0, *ignore), **reading)
+    scene = load_scene(name, labels, (0, *ignore), limit, **finding)
+    if images:
+        return _image_parts(scene, fractions, seed)
     return _scene_parts(scene, split_blocks(scene.labels, block, fractions, gap, seed), window, stride)
 
 # %% ../../nbs/51_data_library.ipynb #fd214401
-def _about(found, name: str, scaler: Scaler, parts: list, counts: list, window: int, dates: int) -> dict:
-    "What is known of a scene or of images in three parts."
-    classes, codes = list(found.classes.values()), list(found.classes)
-    return {"name": name, "scaler": scaler, "classes": classes, "codes": codes,
-            "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), "told": [],
-            "input": {"data": name, "classes": classes, "codes": codes, **scaler.lists(), "window": window, "dates": dates}}
+def _splits(scene: Scene, scaler: Scaler, parts: list, counts: list, window: int, dates: int, **more) -> Splits:
+    "Three parts of a scene or of images, with what is known of them."
+    classes = {"classes": list(scene.classes.values()), "codes": list(scene.classes)}
+    return Splits(*parts, {
+        "name": scene.name, "md5": scene.source and scene.source.md5, "file": scene.report["file"], "report": scene.report, "told": [],
+        "scaler": scaler, "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), **classes,
+        "input": {"data": scene.name, **classes, **scaler.lists(), "window": window, "dates": dates}, **more})
 
 
-def _scene_parts(scene, region: Tensor, window: int, stride: int) -> Splits:
-    scaler, y = Scaler.fit(scene.values[region == 0]), scene.labels
-    scaled, own = scaler.apply(scene.values.double()).float(), [region == i for i in range(3)]
+def _scene_parts(scene: Scene, region: Tensor, window: int, stride: int) -> Splits:
+    scaler, y, own = Scaler.fit(scene.values[region == 0]), scene.labels, [region == i for i in range(3)]
+    scaled = scaler.apply(scene.values.double()).float()
     parts = [Tiles(scaled, y, window_corners(inside, window, stride if i == 0 else window), window) for i, inside in enumerate(own)]
     counts = [torch.bincount(y[inside & (y >= 0)], minlength=len(scene.classes)) for inside in own]
     if not all(map(len, parts)) or not counts[0].any():
         raise ValueError(f"scene_data: {scene.name}: no window of {window} pixels fits into one of the parts, or no labeled pixel is in "
                          "the training part; use a smaller window, a larger block, a smaller gap or another seed")
-    about = _about(scene, scene.name, scaler, parts, counts, window, scaled.shape[2] if scaled.ndim == 4 else 0)
     sentinels = scene.report["sentinels"]
-    lost = [c for c, n in zip(about["classes"], counts[0].tolist()) if not n]
-    about["told"] = [f"{sentinels} values of the scene are -9999, left as numbers"] * bool(sentinels)
-    about["told"] += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)
-    return Splits(*parts, {**about, "md5": scene.source and scene.source.md5, "file": scene.report["file"], "region": region,
-                           "report": scene.report})
+    lost = [c for c, n in zip(scene.classes.values(), counts[0].tolist()) if not n]
+    told = [f"{sentinels} values of the scene are -9999, left as numbers"] * bool(sentinels)
+    told += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)
+    dates = scaled.shape[2] if scaled.ndim == 4 else 0
+    return _splits(scene, scaler, parts, counts, window, dates, told=told, region=region)
 
 # %% ../../nbs/51_data_library.ipynb #fd214402
-def _image_parts(found, name: str, fractions: Sequence[float], seed: int) -> Splits:
-    x, y, n = found.values, found.labels, len(found.values)
+def _image_parts(scene: Scene, fractions: Sequence[float], seed: int) -> Splits:
+    x, y, n = scene.values, scene.labels, len(scene.values)
     if len(fractions) != 3 or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"scene_data: fractions is {tuple(fractions)}; give three that are above 0 and sum to 1")
     order = torch.from_numpy(np.random.RandomState(seed).permutation(n))
     parts = torch.tensor_split(order, [int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))])
     scaler = Scaler.fit(x[parts[0]])
-    counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(found.classes)) for p in parts]
+    counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(scene.classes)) for p in parts]
     items = [Items(x[p], y[p], scaler.mean.float(), scaler.std.float()) for p in parts]
-    return Splits(*items, {**_about(found, name, scaler, items, counts, y.shape[-1], 0), "md5": None})
+    return _splits(scene, scaler, items, counts, y.shape[-1], 0)
