@@ -6,7 +6,7 @@ BIN := .venv/bin
 ON := $(if $(DEVICE),--device $(DEVICE))
 READY := .venv/.ready
 
-.PHONY: book test lab serve bench mutants stress pdf epub clean
+.PHONY: book test lab serve bench mutants stress pdf epub clean lock
 
 book: $(READY)  ## execute every chapter and render the site into _docs
 	$(BIN)/python tools/steps.py book
@@ -39,6 +39,17 @@ pdf: $(READY)  ## the site's pages as _build/hot_nbdev.pdf, after `make book`
 
 epub: $(READY)  ## the whole book as _build/hot_nbdev.epub
 	$(BIN)/python tools/epub.py
+
+# one exact, tested version of everything, for every supported Python. What only a CUDA build of torch brings is left
+# out: torch itself pins it. This needs uv.
+lock:
+	echo "# Exact versions that were tested; written by \`make lock\` from settings.ini." > constraints.txt
+	echo "torch==2.13.0" | uv pip compile setup.py - --all-extras --quiet --universal --no-header --no-annotate \
+	  --python-version 3.10 | grep -vE "^(nvidia-|cuda-|triton)" >> constraints.txt
+
+# the lowest versions that settings.ini allows for the library and its training, as constraints for pip
+floors.txt: settings.ini
+	sed -nE "s/^(train_)?requirements = //p" $< | tr " " "\n" | sed -E "s/^([a-z-]+)[^ ]*>=([0-9.]+).*/\1==\2/" > $@
 
 clean:  ## remove what was built; the sources stay
 	rm -rf .venv _docs _proc _build *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -1,22 +1,25 @@
 """Numbers, references and each construct on the page, and each mistake with the notebook and the cell it stands in."""
+import json
 import re
+import subprocess
+from pathlib import Path
 
-import apidoc
+import api
 import book
+import pypandoc
 import pytest
 import smallbook
 
-FENCE = "```"
+FENCE, ROOT = "```", Path(__file__).parent.parent
+SIDE = ["# A side", "::: {#thm-side}\nTrue.\n:::\n\n$$ x = y $$ {#eq-side}",
+        "So. @eq-side holds, by @eq-side [@hot1; @kolda2009, p. 3]."]
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory):
     "The small book's text as Jupyter shows it: numbers and references are those of the site."
-    made = book.Book(smallbook.write_project(tmp_path_factory.mktemp("book"), **{"01a_side": [
-        "# A side", "::: {#thm-side}\nTrue.\n:::\n\n$$ x = y $$ {#eq-side}",
-        "So. @eq-side holds, by @eq-side [@hot1; @kolda2009, p. 3]."]},
-        sidebar=["01a_side.ipynb"]))
-    return made.markdown()
+    root = smallbook.write_project(tmp_path_factory.mktemp("book"), sidebar=["01a_side.ipynb"], **{"01a_side": SIDE})
+    return book.Book(root).markdown()
 
 
 def test_labels_are_numbered_by_chapter_and_kind(texts):
@@ -35,6 +38,29 @@ def test_a_sibling_has_a_letter_and_numbers_of_its_own(texts):
     assert "**Theorem 1a.1.** True." in side and "\\tag{1a.1}" in side and "# 1a A side" in side
     assert "So. [Equation (1a.1)](" in side and "[Omranpour" in side and "p.\u00a03" in side    # beside a citation
     assert book.page_of("01a_side.ipynb") == "side"
+
+
+def test_quarto_gets_the_same_numbers_and_references(tmp_path, texts):
+    "Its filter, by pandoc alone: Quarto hands it the same text, before its own filters."
+    root, number = smallbook.write_project(tmp_path, sidebar=["01a_side.ipynb"], **{"01a_side": SIDE}), 0
+    (root / "nbs" / "_quarto.yml").symlink_to(root / "_quarto.yml")         # as in this book
+    for path in sorted((root / "nbs").glob("*.ipynb")):
+        (tmp_path / "as_quarto.lua").write_text(
+            f"quarto = {{doc = {{input_file = [[{path}]]}}}}\ndofile([[{ROOT / 'nbs' / 'quarto.lua'}]])")
+        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown"]
+        done = subprocess.run(
+            [pypandoc.get_pandoc_path(), "-f", "markdown", "-t", "html", "--mathml", "--lua-filter",
+             tmp_path / "as_quarto.lua"], input="\n\n".join(cell["source"] for cell in cells),
+            capture_output=True, text=True)
+        assert done.returncode == 0 and not done.stderr, done.stderr
+        found, want = book.text_of(done.stdout), " ".join(t[0] for n, t in texts.items() if n.startswith(path.name))
+        want = re.sub(r"\*Figure 1.2: [^\n]*", "", want)                     # a figure that a cell draws
+        numbers = [re.findall(r"(?:[A-Z][a-z]+|equation) \(?\d+a?\.\d+\)?", text) for text in (found, want)]
+        assert numbers[0] == numbers[1], path.name
+        number += len(numbers[0])
+        assert not re.search(r"\{#|:::|@(?:thm|eq|fig|tbl|sec|def)-(?!main and a@b)", found), found
+        assert ('id="thm-main"' in done.stdout) == ('href="#thm-main"' in done.stdout) == path.name.startswith("01_")
+    assert number > 15
 
 
 MISTAKES = [
@@ -136,15 +162,23 @@ def kron_of(
 
 
 def test_documented_symbols_get_a_table_of_arguments():
-    entry = apidoc.Entry.parse(ENTRY)
-    assert (entry.name, entry.source, entry.doc) == ("kron_of", "https://example.org/k.py#L3", "*All at once.*")
-    assert entry.signature == "kron_of(*mats, mode=None, plain=3)"
-    assert entry.table().splitlines() == [
+    entry = api.entry(ENTRY)
+    assert [entry[key] for key in ("kind", "name", "source", "doc")] == [
+        "api", "kron_of", "https://example.org/k.py#L3", "*All at once.*"]
+    assert entry["signature"] == "kron_of(*mats, mode=None, plain=3)"
+    assert entry["table"].splitlines() == [
         "|  | Type | Default | Meaning |", "| --- | --- | --- | --- |",
         "| `*mats` | `Tensor` |  | k \\>= 1 factors, each (\\*batch, m\\_i) like `a` or `b` |",
         "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
         "| *returns* | `Tensor` |  | (\\*batch, m) |"]
-    assert apidoc.Entry.parse("Some text") is None
+    assert api.entry("Some text") is None
+
+
+def test_a_link_of_the_author_wins_over_links_of_nbdev_inside_it():
+    inside = "[see [`f`](a.html#f), [`g`](b.html#g)](#sec-x)"
+    alone = "[`f`](a.html#f) and [`g`](b.html#g) or [h](c.html)"
+    assert book.plain_links(f"{alone}\n\n{inside}") == f"{alone}\n\n[see `f`, `g`](#sec-x)"
+    assert book.plain_links(f"{inside} {alone}") == f"[see `f`, `g`](#sec-x) {alone}"
 
 
 @pytest.mark.parametrize("text, found", [

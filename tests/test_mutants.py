@@ -1,36 +1,51 @@
 "What `make mutants` changes, and how it tells a change that is noticed from one that is not."
 import ast
-import re
-import subprocess
-import sys
+import json
 
 import mutants
 import pytest
 
 
+def count(module):
+    return len(list(mutants.changes(ast.parse((mutants.ROOT / module).read_text()))))
+
+
+def every(module):
+    return [mutants.mutated(module, n) for n in range(count(module))]
+
+
 @pytest.mark.parametrize("module", mutants.core())
 def test_every_module_of_the_core_can_be_changed_in_many_places(module):
-    found, text = mutants.places(module), mutants.path_of(module).read_text(encoding="utf-8")
-    assert len(found) >= 5 and len(set(found)) == len(found)
-    for m in found[::7]:
-        before, after = m.lines()
-        assert before != after and before.split("\n")[0] in text
+    assert count(module) >= 5
+    for n in range(0, count(module), 29):
+        line, before, after, text = mutants.mutated(module, n)
+        assert before != after and ast.parse(text) and line > 1
 
 
 def test_messages_and_annotations_are_left_alone(tmp_path, monkeypatch):
     text = ("def f(x: int | None = 3, *, y=1) -> int | None:\n    if x == y:\n"
             "        raise ValueError(f'{x + 1}' + 'a')\n    return g(x, k=not y) @ -x\n")
     (tmp_path / "m.py").write_text(text)
-    monkeypatch.setattr(mutants, "path_of", lambda module: tmp_path / f"{module}.py")
-    found = [text[:m.start] + m.new + text[m.end:] for m in mutants.places("m")]
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    found = [text for *_, text in every("m.py")]
     assert all(ast.parse(t) for t in found) and len(found) == 6
-    for part in ("x: int | None = 4", "y=2", "x != y", "g(x)", "k=y", "@ x"):
-        assert sum(part in t for t in found) == 1, part
+    for part in ("x: int | None=4", "y=2", "x != y", "g(x)", "k=not not y", "@ --x"):
+        assert sum(part in t for t in found) == 1, (part, found)
 
 
 def test_a_change_is_noticed_by_a_test_that_fails():
-    code = """import mutants
-m = next(m for m in mutants.places("stochastic") if m.lines()[1].startswith("return torch.xlogy"))
-print(mutants.try_one(m, [["tests/test_stochastic.py", 1.0]])[1] or "nobody", mutants.try_one(m, [])[1] or "nobody")"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=mutants.ROOT / "tools", capture_output=True, text=True)
-    assert re.fullmatch(r"test_\S+ nobody", done.stdout.strip()), done.stdout + done.stderr
+    module = "hot_nbdev/stochastic.py"
+    text = next(text for _, before, _, text in every(module) if before == "sum(sizes) - len(sizes) + 1")
+    tests = [[1.0, "tests/test_stochastic.py::test_the_bounds_are_met"]]
+    assert mutants.noticed(module, text, tests) == "test_the_bounds_are_met" and mutants.noticed(module, text, []) == ""
+    assert mutants.noticed(module, (mutants.ROOT / module).read_text(), tests) == ""
+
+
+def test_tests_of_a_line_are_read_again_while_nothing_has_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    monkeypatch.setattr(mutants, "NOTES", tmp_path / "notes.json")
+    for folder in ("hot_nbdev", "tests"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.py").write_text("")
+    mutants.NOTES.write_text(json.dumps({"hot_nbdev/a.py": {"1": [[0.1, "tests/a.py::test_b"]]}}))
+    assert mutants.tests_by_line()["hot_nbdev/a.py"]["1"] == [[0.1, "tests/a.py::test_b"]]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 
-import apiindex
+import api
 import axe
 import book
 import pytest
@@ -476,7 +476,7 @@ def test_the_index_names_the_whole_library(real):
     text = (real / "api.html").read_text(encoding="utf-8")
     for path in (ROOT / "hot_nbdev").rglob("[a-z]*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        made = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)} & apiindex.public(tree)
+        made = {n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)} & api.public(tree)
         assert [name for name in made if f">{name}</code>" not in text] == [], path.name
 
 

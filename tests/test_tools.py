@@ -5,11 +5,9 @@ import sys
 from configparser import ConfigParser
 
 import execute
-import floors
 import nbformat
 import pytest
 import steps
-import unchanged
 import yaml
 from chapters import ROOT
 from nbformat.v4 import new_code_cell, new_notebook
@@ -47,32 +45,36 @@ def test_execute_tells_which_stored_outputs_are_outdated(tmp_path):
     assert execute.outdated(new, new) == []
 
 
-def test_unchanged_lists_new_changed_and_removed_files(tmp_path):
+def test_files_that_commands_make_change_and_remove_are_told(tmp_path):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for name in ("same", "changed", "removed"):
-        (tmp_path / name).write_text(name)
+    for name in ("same", "changed", "removed", ".gitignore"):
+        (tmp_path / name).write_text("ignored")
     edit = tmp_path / ".git" / "edit.py"
-    edit.write_text("from pathlib import Path\n"
-                    "Path('new').touch(); Path('changed').write_text('x'); Path('removed').unlink()")
-    found = unchanged.differences(tmp_path, [f"{sys.executable} {edit}"])
-    assert found == ["changed", "new", "removed"]
+    edit.write_text("from pathlib import Path\nPath('new').touch(); Path('ignored').touch()\n"
+                    "Path('changed').write_text('x'); Path('removed').unlink()")
+    assert steps.changed_by([f"{sys.executable} {edit}"], tmp_path) == ["changed", "new", "removed"]
 
 
 def test_steps_stop_at_the_first_failure(capfd):
-    assert steps.run([("good", "true"), ("bad", "false"), ("never", "false")]) == 1
+    assert steps.run([("good", "true"), ("bad", "false"), ("never", "false")])[0] == 1
     printed = capfd.readouterr()
     assert "FAILED" in printed.err and "never" not in printed.out
-    assert steps.run([("good", "true")]) == 0
+    assert steps.run([("good", "true")])[0] == 0
 
 
-def test_floors_are_the_lowest_versions_and_each_requirement_has_one():
-    settings = {"requirements": "torch>=2.6 numpy>=1.26,<3", "train_requirements": "tqdm<5,>=4.60.1"}
-    assert floors.floors(settings) == ["torch==2.6", "numpy==1.26", "tqdm==4.60.1"]
-    with pytest.raises(ValueError, match="settings.ini: torch<3 has no lowest version"):
-        floors.floors(settings | {"requirements": "torch<3"})
-    cfg = ConfigParser()
-    cfg.read(ROOT / "settings.ini", encoding="utf-8")
-    assert any(line.startswith("torch==") for line in floors.floors(cfg["DEFAULT"]))
+def test_floors_are_the_lowest_versions_and_each_requirement_has_one(tmp_path):
+    def floors(text):
+        (tmp_path / "settings.ini").write_text(text)
+        subprocess.run(["make", "-s", "-B", "-f", ROOT / "Makefile", "floors.txt"], cwd=tmp_path, check=True)
+        return (tmp_path / "floors.txt").read_text().split()
+
+    own = "requirements = torch>=2.6 numpy>=1.26,<3\ntrain_requirements = scikit-learn<5,>=4.60.1\n"
+    assert floors(f"{own}dev_requirements = a>=2\n") == ["torch==2.6", "numpy==1.26", "scikit-learn==4.60.1"]
+    settings, cfg = (ROOT / "settings.ini").read_text(encoding="utf-8"), ConfigParser()
+    cfg.read_string(settings)
+    asked = f"{cfg['DEFAULT']['requirements']} {cfg['DEFAULT']['train_requirements']}".split()
+    assert [re.split("[<=>]", line)[0] for line in floors(settings)] == [re.split("[<=>]", r)[0] for r in asked]
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in floors(settings))
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -5,14 +5,12 @@ import re
 import book
 import nbformat
 import pytest
-import verdicts
 from assertions import asserted
 from chapters import CHAPTERS, NBS, runs
-from verdicts import LEDGER, cells_of, lost, mended, read, write
 
 from hot_nbdev.train.results import read_rows
 
-ROWS = read()
+ROWS = read_rows(NBS / "verdicts.csv")
 PAPERS = {"HOT, version 1": 94, "HOT, version 2": 105, "NdLinear": 56, "correction": 46, "this book": 20}
 VERDICTS = {"true", "false as printed", "incomplete or ambiguous", "not decided", "our own result"}
 
@@ -51,31 +49,13 @@ def test_corrections_name_claims_that_are_there():
 
 
 def test_each_link_leads_to_a_cell_that_runs_and_can_fail():
-    assert lost(ROWS, cells_of(NBS)) == []
-    found = {path.name: nbformat.read(path, as_version=4).cells for path in NBS.glob("*.ipynb")}
+    cells = {f"{path.name}#{cell.id}": cell for path in NBS.glob("*.ipynb")
+             for cell in nbformat.read(path, as_version=4).cells}
     for row in ROWS:
         for link in row["decided"].split():
-            notebook, name = link.split("#")
-            cell = next(c for c in found[notebook] if c.id == name)
-            assert runs(cell), link
-            assert asserted([cell.source]) - set(dir(builtins)), f"{row['id']}: no assertion in {link}"
-
-
-def test_moved_cells_are_found_again():
-    row = {"id": "F1", "decided": "05_attention.ipynb#aa 01_tensor.ipynb#bb gone.ipynb#cc"}
-    here, code = ("attention_library.ipynb", "aa"), {"cell_type": "code", "source": ["assert x"]}
-    cells = {here: code, ("01_tensor.ipynb", "bb"): code | {"source": ["#| eval: false\n", "x"]}}
-    assert mended([row], cells)[0]["decided"] == "attention_library.ipynb#aa 01_tensor.ipynb#bb gone.ipynb#cc"
-    twice = cells | {("05_attention.ipynb", "aa"): code}
-    assert mended([row], twice)[0]["decided"] == row["decided"]
-    assert lost(mended([row], cells), cells) == [
-        "F1: 01_tensor.ipynb#bb is not executed", "F1: there is no cell gone.ipynb#cc"]
-
-
-def test_the_ledger_is_written_as_it_was_read(tmp_path):
-    write(ROWS, tmp_path / "again.csv")
-    assert (tmp_path / "again.csv").read_bytes() == LEDGER.read_bytes()
-    assert read_rows(LEDGER) == ROWS == verdicts.read()
+            assert link in cells, f"{row['id']}: there is no cell {link}"
+            assert cells[link].cell_type == "code" and runs(cells[link]), f"{row['id']}: {link} is not executed"
+            assert asserted([cells[link].source]) - set(dir(builtins)), f"{row['id']}: no assertion in {link}"
 
 
 def test_the_page_shows_the_ledger_as_it_is():

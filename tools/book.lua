@@ -11,16 +11,19 @@ local NUMBERED = {eq="equation", fig="Figure", tbl="Table"}
 for kind, name in pairs(STATEMENTS) do NUMBERED[kind] = name end
 local CALLOUTS = {note=true, tip=true, warning=true, important=true, caution=true}
 -- each word more costs the parser a tenth of a millisecond a cell; what else pandoc knows is refused below
-local GRAMMAR = "markdown+table_attributes-auto_identifiers-implicit_header_references-fancy_lists-native_divs-native_spans"
+local GRAMMAR = "markdown+table_attributes-auto_identifiers-implicit_header_references-fancy_lists"
+  .. "-native_divs-native_spans"
 local JUPYTER = "commonmark+pipe_tables+tex_math_dollars+raw_html+strikeout"
 
 local function contents(file) local f = assert(io.open(file)); local text = f:read("a"); f:close(); return text end
 local function save(file, text) local f = assert(io.open(file, "w")); f:write(text); f:close() end
 local work = pandoc.json.decode(contents(arg[1]), false)
-local jupyter, html = work.mode == "jupyter", work.mode ~= "jupyter"
+local jupyter, html, epub = work.mode == "jupyter", work.mode ~= "jupyter", work.mode == "epub"
 local errors, labels, keys, pages, here, current = {}, {}, {}, {}, "", nil
 for _, p in ipairs(work.pages) do pages[p.file] = p end
-for _, r in ipairs(pandoc.read(contents(work.bibliography), "bibtex").meta.references) do keys[stringify(r.id)] = true end
+for _, r in ipairs(pandoc.read(contents(work.bibliography), "bibtex").meta.references) do
+  keys[stringify(r.id)] = true
+end
 
 local function complain(said)
   local line = here .. ": " .. said
@@ -34,9 +37,9 @@ local function heeded(call, ...)                        -- a warning of pandoc's
   return made
 end
 local function raw(text) return pandoc.RawBlock("html", text) end
-local function escaped(text) return (text:gsub('[&<>"]', {["&"]="&amp;", ["<"]="&lt;", [">"]="&gt;", ['"']="&quot;"})) end
 local function parsed(text)                             -- an equation that begins a sentence is an Equation
-  return heeded(pandoc.read, text:gsub("([.!?]%s+)@eq%-", "%1@Eq-"):gsub("^@eq%-", "@Eq-"):gsub("(\n\n)@eq%-", "%1@Eq-"), GRAMMAR).blocks
+  text = text:gsub("([.!?]%s+)@eq%-", "%1@Eq-"):gsub("^@eq%-", "@Eq-"):gsub("(\n\n)@eq%-", "%1@Eq-")
+  return heeded(pandoc.read, text, GRAMMAR).blocks
 end
 local function inlines(text) return pandoc.utils.blocks_to_inlines(parsed(text)) end
 
@@ -61,6 +64,8 @@ local function only(attr, allowed, said)
 end
 local function unknown(said) return function() complain(said .. " is not part of the grammar") end end
 local STRAY = {":::", "{#", "%$%$", "{{<", "```", "%?@", "%[%^", "{=", "%]%[", "%]%(", "%+%-%-", "^#+$", "{%."}
+local UNPORTABLE = {"\\tag%f[%A]", "\\label%f[%A]", "\\e?q?ref%f[%A]", "\\r?e?newcommand%f[%A]", "\\def%f[%A]",
+                    "\\begin{%a*smallmatrix}", "\\begin{equation%*?}", "\\begin{align%*?}"}
 local seen = {traverse="topdown",
   Div = function(d)
     if d.identifier ~= "" then
@@ -68,7 +73,8 @@ local seen = {traverse="topdown",
       label(d.identifier, STATEMENTS)
     elseif not d.classes:includes("proof") then
       local kind = (d.classes[1] or ""):match("^callout%-(%l+)$")
-      if #d.classes ~= 1 or not CALLOUTS[kind] then complain("unknown kind of block {." .. table.concat(d.classes, " .") .. "}") end
+      local classes = table.concat(d.classes, " .")
+      if #d.classes ~= 1 or not CALLOUTS[kind] then complain("unknown kind of block {." .. classes .. "}") end
       only(d, "collapse", "a callout takes collapse= only")
     end
     for i, b in ipairs(d.content) do
@@ -87,17 +93,21 @@ local seen = {traverse="topdown",
   Image = function(i)
     only(i, "fig-alt", "an image takes #fig-name and fig-alt")
     if not i.attributes["fig-alt"] then complain("an image needs fig-alt=\"…\", which says what is seen") end
-    if not i.src:match("^%a+:") and not io.open(path.join{work.nbs, i.src}) then complain("there is no file " .. i.src) end
+    if not (i.src:match("^%a+:") or io.open(path.join{work.nbs, i.src})) then complain("there is no file " .. i.src) end
   end,
   CodeBlock = function(c)
-    if #c.attributes > 0 or #c.classes > 1 or (c.classes[1] or ""):match("[{}]") then complain("code with attributes is not part of the grammar") end
+    if #c.attributes > 0 or #c.classes > 1 or (c.classes[1] or ""):match("[{}]") then
+      complain("code with attributes is not part of the grammar")
+    end
   end,
-  Link = function(a) if a.attr ~= pandoc.Attr() and not a.classes:includes("uri") and not a.classes:includes("email") then
-    complain("attributes on a link are not part of the grammar") end end,
+  Link = function(a)
+    if a.attr ~= pandoc.Attr() and not a.classes:includes("uri") and not a.classes:includes("email") then
+      complain("attributes on a link are not part of the grammar")
+    end
+  end,
   Math = function(m)
-    local found = m.text:match("\\tag%f[%A]") or m.text:match("\\label%f[%A]") or m.text:match("\\e?q?ref%f[%A]")
-      or m.text:match("\\r?e?newcommand%f[%A]") or m.text:match("\\def%f[%A]") or m.text:match("\\begin{%a*smallmatrix}")
-      or m.text:match("\\begin{equation%*?}") or m.text:match("\\begin{align%*?}")
+    local found
+    for _, mark in ipairs(UNPORTABLE) do found = found or m.text:match(mark) end
     if found then complain(found .. " does not work everywhere; use aligned, a {#eq-label}, and plain commands") end
   end,
   Str = function(s)
@@ -114,10 +124,13 @@ local seen = {traverse="topdown",
         complain("a list or quote needs a blank line above it")
       end
     end
-    if all[1] and all[1].t == "Str" and all[1].text == ":" then complain("a caption needs a pipe table and a blank line above it") end
+    if all[1] and all[1].t == "Str" and all[1].text == ":" then
+      complain("a caption needs a pipe table and a blank line above it")
+    end
   end,
-  RawInline = unknown("raw HTML or TeX"), RawBlock = unknown("raw HTML or TeX"), LineBlock = unknown("a table without |---|"),
-  DefinitionList = unknown("a line that begins with a colon"), Span = unknown("a span with attributes"),
+  RawInline = unknown("raw HTML or TeX"), RawBlock = unknown("raw HTML or TeX"),
+  LineBlock = unknown("a table without |---|"), DefinitionList = unknown("a line that begins with a colon"),
+  Span = unknown("a span with attributes"),
   Note = unknown("a footnote"), Superscript = unknown("^…^"), Subscript = unknown("~…~"),
 }
 
@@ -127,7 +140,9 @@ local function rows(text)                               -- pandoc drops what is 
     if line:match("^%s*```") then code = not code end
     if line:match("^%s*%$%$%s*$") then math = not math end
     local bars = not code and not math and line:match("^%s*|") and select(2, line:gsub("|", ""))
-    if bars and width and bars ~= width then complain("a row of a table has " .. bars - 1 .. " cells, its head " .. width - 1) end
+    if bars and width and bars ~= width then
+      complain("a row of a table has " .. bars - 1 .. " cells, its head " .. width - 1)
+    end
     if bars and width and not line:match("|%s*$") then complain("a row of a table ends with |") end
     width = bars and (width or bars)
   end
@@ -153,8 +168,8 @@ end
 
 local function href(page, anchor)
   local hash = anchor and "#" .. anchor or ""
-  if jupyter then return work.url .. "/" .. page.name .. ".html" .. hash end
-  if work.mode == "epub" then return page.absent and work.url .. "/" .. page.name .. ".html" .. hash or "#" .. (anchor or page.name) end
+  if jupyter or page.absent then return work.url .. "/" .. page.name .. ".html" .. hash end
+  if epub then return "#" .. (anchor or page.name) end
   return (page == current and hash ~= "" and "" or page.name .. ".html") .. hash
 end
 
@@ -189,23 +204,23 @@ local function cited(cite)                              -- @thm-x; `@eq-x [@a; p
   return made
 end
 
+local OF_BOOK = "only chapters and ../FILE of the repository can be linked"
 local function link(a)
   local file, anchor = a.target:match("^([^#]*)#?(.*)$")
   anchor = anchor ~= "" and anchor or nil
-  if a.target:match("^%a+:") then
-    local name = work.mode ~= "jupyter" and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2):match("^(.*)%.html$")
-    local page = name and work.by_name[name]            -- nbdev links names to the published site
-    if page then a.target = href(page, work.mode == "html" and anchor and page.names[anchor] or nil) end
+  local function wrong(said) complain("link to " .. (file ~= "" and file or a.target) .. ": " .. said) end
+  if a.target:match("^%a+:") then                       -- nbdev links names to the published site
+    local own = html and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2)
+    local page = own and work.by_name[own:match("^(.*)%.html$")]
+    if page then a.target = href(page, not epub and anchor and page.names[anchor] or nil) end
   elseif file:match("^%.%./") then
-    if not io.open(path.join{work.root, file:sub(4)}) then complain("link to " .. file .. ": only chapters and ../FILE of the repository can be linked") end
+    if not io.open(path.join{work.root, file:sub(4)}) then wrong(OF_BOOK) end
     a.target = work.files .. file:sub(4) .. (anchor and "#" .. anchor or "")
-  elseif file ~= "" and not pages[file] then
-    complain("link to " .. file .. ": " .. (file:match("%.ipynb$") and "there is no such chapter" or "only chapters and ../FILE of the repository can be linked"))
+  elseif file ~= "" and not pages[file] then wrong(file:match("%.ipynb$") and "there is no such chapter" or OF_BOOK)
   else
-    local page = pages[file] or current
-    local target = labels[anchor or ""]
+    local page, target = pages[file] or current, labels[anchor or ""]
     if anchor and not target then complain("link to #" .. anchor .. ": there is no such label")
-    elseif target and target.page ~= page then complain("link to " .. a.target .. ": that label stands in " .. target.page.file) end
+    elseif target and target.page ~= page then wrong("that label stands in " .. target.page.file) end
     a.target = href(page, anchor)
   end
   return a
@@ -219,7 +234,8 @@ local RELATIONS = set([[= < > \le \leq \ge \geq \ne \neq \in \notin \subset \sub
 local SIGNS = set([[+ - \otimes \oplus \cdot \times]])
 local OPENING = set([[( [ \{ \lvert \lVert \langle \lfloor \lceil]])
 local CLOSING = set([[) ] \} \rvert \rVert \rangle \rfloor \rceil]])
-local function pieces(tex)                              -- browsers break no line inside a formula: before relations, after commas
+-- browsers break no line inside a formula: here before relations, after commas
+local function pieces(tex)
   local found, piece, size, depth, held, at = List(), "", 0, 0, 0, 1
   if #tex < 24 or tex:match("\\begin") or tex:match("\\over%A") then return List{tex} end
   while at <= #tex do
@@ -244,7 +260,7 @@ local function pieces(tex)                              -- browsers break no lin
 end
 
 local function formula(m)
-  if m.mathtype ~= "InlineMath" or work.mode ~= "html" then return nil end
+  if m.mathtype ~= "InlineMath" or jupyter or epub then return nil end
   local made = List()
   for i, tex in ipairs(pieces(m.text)) do
     if i > 1 then made:insert(pandoc.RawInline("html", "<wbr>")) end
@@ -282,7 +298,9 @@ local function paragraphs(all)                          -- $$ … $$ {#eq-x} sta
           local id = named and named.t == "Str" and named.text:match("^{#(eq%-[%w-]+)}$")
           if before and before.t ~= "SoftBreak" then complain("$$ starts a line of its own") end
           if id then i = i + 2 end
-          if content[i + 1] and content[i + 1].t ~= "SoftBreak" then complain("after the closing $$ only {#eq-name} may stand") end
+          if content[i + 1] and content[i + 1].t ~= "SoftBreak" then
+            complain("after the closing $$ only {#eq-name} may stand")
+          end
           flush(); made:insert(equation(x, id))
         elseif #text > 0 or x.t ~= "SoftBreak" then text:insert(x) end
         i = i + 1
@@ -295,38 +313,40 @@ end
 
 local function headed(blocks, head)                     -- "Theorem 2.3." or "Proof." before the first words
   local first = blocks[1]
-  if first and first.t == "Para" and not (first.content[1].t == "Math" and first.content[1].mathtype == "DisplayMath") then
+  if first and first.t == "Para" and first.content[1].mathtype ~= "DisplayMath" then
     first.content = head .. List{pandoc.Space()} .. first.content
   else blocks:insert(1, pandoc.Para(head)) end
   return blocks
 end
 
-local function statement(div, title)
-  local name, id = labels[div.identifier].name, div.identifier
+local function statement(div, title)                    -- in Jupyter the title is bold, too
+  local id, name = div.identifier, labels[div.identifier].name
+  local rest = title and List{pandoc.Str(" (")} .. title .. List{pandoc.Str(").")} or List()
+  local bold = List{pandoc.Str(title and name or name .. ".")}
   labels[id].title = title
-  local head = jupyter and List{pandoc.Strong(List{pandoc.Str(name)} .. (title and List{pandoc.Str(" (")} .. title .. List{pandoc.Str(").")} or List{pandoc.Str(".")}))}
-    or title and List{pandoc.Strong(name), pandoc.Str(" (")} .. title .. List{pandoc.Str(").")} or List{pandoc.Strong(name .. ".")}
-  local blocks = headed(div.content, head)
+  local blocks = headed(div.content, jupyter and List{pandoc.Strong(bold .. rest)} or List{pandoc.Strong(bold)} .. rest)
   if jupyter then return List{pandoc.HorizontalRule()} .. blocks .. List{pandoc.HorizontalRule()} end
   return pandoc.Div(blocks, {id=id, class="book-statement book-" .. id:match("^%l+")})
 end
 
-local function folded(class, title, blocks, opened, id)
+local function folded(class, title, blocks, opened)
   local text = pandoc.Plain(title)
-  if work.mode == "epub" then
-    return List{pandoc.Div(List{pandoc.Div({text}, {class="summary"})} .. blocks, {class=class .. " folded", id=id or ""})}
+  if epub then
+    return List{pandoc.Div(List{pandoc.Div({text}, {class="summary"})} .. blocks, {class=class .. " folded"})}
+  elseif jupyter then
+    local said = pandoc.write(pandoc.Pandoc{text}, JUPYTER, {wrap_text="none"}):gsub("\n$", "")
+    return List{raw("<details><summary>" .. said .. "</summary>")} .. blocks .. List{raw("</details>")}
   end
-  local said = jupyter and "" or ' class="' .. class .. '"' .. (opened and " open" or "")
-  if jupyter then said = said .. "><summary>" .. pandoc.write(pandoc.Pandoc{text}, JUPYTER, {wrap_text="none"}):gsub("\n$", "") .. "</summary"
-    return List{raw("<details" .. said .. ">")} .. blocks .. List{raw("</details>")} end
-  return List{raw("<details" .. said .. "><summary>")} .. List{text} .. List{raw("</summary>")} .. blocks .. List{raw("</details>")}
+  local begins = raw('<details class="' .. class .. '"' .. (opened and " open" or "") .. "><summary>")
+  return List{begins, text, raw("</summary>")} .. blocks .. List{raw("</details>")}
 end
 
 local function callout(div, title)
   local kind = div.classes[1]:match("callout%-(%l+)")
   local text = title or pandoc.Inlines((kind:gsub("^%l", string.upper)))
   if div.attributes.collapse then
-    if current.answers == false and (current.exercise or stringify(text):match("^Answer") or stringify(text):match("^Solution")) then
+    local said = stringify(text)
+    if current.answers == false and (current.exercise or said:match("^Answer") or said:match("^Solution")) then
       current.left_out = (current.left_out or 0) + 1
       return pandoc.Para{pandoc.Emph(work.left_out)}
     end
@@ -338,13 +358,15 @@ end
 
 local structure = {traverse="topdown"}                  -- of a page, filled in below
 function structure.Div(div)
-  for i, b in ipairs(div.content) do if b.t == "Plain" then div.content[i] = pandoc.Para(b.content) end end   -- text before `:::`
+  for i, b in ipairs(div.content) do                    -- text before `:::`
+    if b.t == "Plain" then div.content[i] = pandoc.Para(b.content) end
+  end
   local title = div.content[1] and div.content[1].t == "Header" and div.content:remove(1).content or nil
   if div.classes:includes("math") then return div, false end
   div.content = div.content:walk(structure)
   if labels[div.identifier] then return statement(div, title), false end
-  if not (div.classes[1] or ""):match("^callout%-%l+$") and div.classes[1] ~= "proof" then return nil end      -- told already
-  if div.classes[1]:match("^callout") then return callout(div, title), false end
+  if (div.classes[1] or ""):match("^callout%-%l+$") then return callout(div, title), false end
+  if div.classes[1] ~= "proof" then return nil end      -- told already
   local blocks = headed(div.content, List{pandoc.Emph("Proof.")})
   return jupyter and blocks or pandoc.Div(blocks, {class="book-proof"}), false
 end
@@ -355,7 +377,7 @@ local function caption(id, text)
 end
 
 local function figure(f)                                -- in an EPUB, links lead to the ids of divs
-  if work.mode ~= "epub" then return f end
+  if not epub then return f end
   local id = f.identifier
   f.identifier = ""
   return pandoc.Div({f}, {id=id})
@@ -367,7 +389,7 @@ function structure.Figure(f)
     i.attributes.alt, i.attributes["fig-alt"] = i.attributes["fig-alt"], nil
     if jupyter then return pandoc.Image(i.attributes.alt or "", work.url .. "/" .. i.src) end
     i.caption = {}
-    if work.mode == "epub" then i.src = path.join{work.nbs, i.src} end
+    if epub then i.src = path.join{work.nbs, i.src} end
     return i
   end}
   if jupyter then return f.content .. List{pandoc.Para{pandoc.Emph(caption(f.identifier, text))}}, false end
@@ -387,30 +409,24 @@ function structure.Table(t)
   return pandoc.Div({t}, {class="table"}), false
 end
 
-local function slug(text)                               -- as docutils makes anchors, which links from elsewhere have
+local function slug(text)
   return (text:lower():gsub("’", ""):gsub("[^%w]+", "-"):gsub("^[-%d]+", ""):gsub("%-+$", ""))
 end
 
 function structure.Header(h)
-  local text = stringify(h)
-  current.exercise = text:match("^Exercise:") and h.level or (current.exercise and h.level > current.exercise and current.exercise) or nil
+  local text, above = stringify(h), current.exercise and h.level > current.exercise
+  current.exercise = text:match("^Exercise:") and h.level or above and current.exercise or nil
   if jupyter then
     if h.level == 1 and current.chapter ~= "" then h.content:insert(1, pandoc.Str(current.chapter .. " ")) end
     h.identifier = ""
     return h, false
   end
   current.sections = current.sections or h.level == 2 and h.content[1].t ~= "Code"
-  local own = slug(text)
-  local extra = h.identifier ~= "" and not current.anchors[own] and own
   if h.identifier == "" then
-    local n, name = 1, own
-    while current.anchors[name] do n, name = n + 1, own .. "-" .. n end
-    h.identifier = work.mode == "epub" and current.name .. "--" .. name or name
+    local n, name = 1, slug(text)
+    while current.anchors[name] do n, name = n + 1, slug(text) .. "-" .. n end
+    h.identifier = epub and current.name .. "--" .. name or name
     current.anchors[name] = true
-  end
-  if extra and work.mode == "html" and extra ~= "" then
-    current.anchors[extra] = true
-    return {h, raw('<span id="' .. extra .. '"></span>')}, false
   end
   return h, false
 end
@@ -432,30 +448,30 @@ end
 
 local function code(cell)
   local made, shown = List(), List()
-  local source = cell.code and List{pandoc.CodeBlock(cell.code, {class="python"})}
-  if source and cell.fold then made:extend(folded(cell.exported and "code exported" or "code", pandoc.Inlines(cell.fold), source))
-  elseif source then made:extend(source) end
+  local source = List{cell.code and pandoc.CodeBlock(cell.code, {class="python"})}
+  local exported = cell.exported and " exported" or ""
+  made:extend(#source > 0 and cell.fold and folded("code" .. exported, pandoc.Inlines(cell.fold), source) or source)
   for _, out in ipairs(cell.outputs) do shown:extend(output(out)) end
   if cell.caption then
     local text = resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content
     made:insert(figure(pandoc.Figure(shown, {long={pandoc.Plain(caption(cell.label, text))}}, {id=cell.label or ""})))
   elseif #shown > 0 then made:insert(pandoc.Div(shown, {class="output"})) end
-  if #made == 0 then return made end
-  return List{pandoc.Div(made, {id=cell.anchor or "", class=cell.exported and not cell.fold and "cell exported" or "cell"})}
+  local class = "cell" .. (cell.fold and "" or exported)
+  return #made > 0 and List{pandoc.Div(made, {id=cell.anchor or "", class=class})} or made
 end
 
 local function documented(cell)                         -- a name of the library, as nbdev's show_doc describes it
-  local head = pandoc.Header(current.sections and 3 or 2, {pandoc.Code(cell.name)})
+  local id, head = cell.name:lower(), pandoc.Header(current.sections and 3 or 2, {pandoc.Code(cell.name)})
   local made = List(resolved(pandoc.Blocks{head}, ""))
-  local source = cell.source ~= "" and pandoc.Para{pandoc.Link("source", cell.source, "", {class="api-source"})}
-  local doc, arguments = resolved(parsed(cell.doc), cell.doc), List{pandoc.CodeBlock(cell.signature, {class="python"})}
-  arguments:extend(resolved(parsed(cell.table), ""))
-  local body = (source and List{source} or List()) .. (current.chapter ~= "" and doc .. folded("arguments", pandoc.Inlines("Arguments"), arguments)
-    or List{arguments[1]} .. doc .. List{table.unpack(arguments, 2)})
-  local id = cell.name:lower()
-  if work.mode == "html" and not current.anchors[id] then
+  local link_to = pandoc.Para{pandoc.Link("source", cell.source, "", {class="api-source"})}
+  local body = List{cell.source ~= "" and link_to or nil}
+  local doc, signature = resolved(parsed(cell.doc), cell.doc), List{pandoc.CodeBlock(cell.signature, {class="python"})}
+  local rest = resolved(parsed(cell.table), "")
+  if current.chapter == "" then body = body .. signature .. doc .. rest
+  else body = body .. doc .. folded("arguments", pandoc.Inlines("Arguments"), signature .. rest) end
+  if not (current.anchors[id] or epub) then
     current.anchors[id] = true
-    made:insert(raw('<span id="' .. escaped(id) .. '"></span>'))
+    made:insert(raw('<span id="' .. id .. '"></span>'))
   end
   return made .. List{pandoc.Div(body, {class="book-api"})}
 end
@@ -471,25 +487,29 @@ for _, page in ipairs(work.pages) do
   end
 end
 
+local function blocks_of(cell)
+  if cell.kind == "markdown" then return resolved(cell.blocks:clone(), cell.text) end
+  if cell.kind == "api" then return documented(cell) end
+  if html then return code(cell) end
+  local text = cell.caption and resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content
+  return text and List{pandoc.Para{pandoc.Emph(caption(cell.label, text))}} or List()
+end
+
 local function shown(page, answers)
   current, page.exercise, page.answers, page.left_out, page.sections = page, nil, answers, nil, nil
   local made = List()
   for _, cell in ipairs(page.cells) do
     here = cell.where
-    local before = page.left_out
-    local blocks = cell.kind == "markdown" and resolved(cell.blocks:clone(), cell.text) or cell.kind == "api" and documented(cell)
-      or html and code(cell) or cell.caption and List{pandoc.Para{pandoc.Emph(caption(cell.label,
-        resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content))}} or List()
-    if jupyter then
-      made:insert(pandoc.Div(blocks, {id=cell.id, class=page.left_out ~= before and "answered" or ""}))
-    else made:extend(blocks) end
+    local before, blocks = page.left_out, blocks_of(cell)
+    if html then made:extend(blocks)
+    else made:insert(pandoc.Div(blocks, {id=cell.id, class=page.left_out ~= before and "answered" or ""})) end
   end
   return pandoc.Div(made, {id=page.name})
 end
 
 local all = List()
 for _, page in ipairs(work.pages) do
-  if not (work.mode == "epub" and page.absent) then all:insert(shown(page, true)) end
+  if not page.absent then all:insert(shown(page, true)) end
   if jupyter then all:insert(shown(page, false)) end
 end
 local function failed() if #errors > 0 then io.stderr:write(table.concat(errors, "\n") .. "\n"); os.exit(1) end end
@@ -501,7 +521,7 @@ local book = pandoc.Pandoc(all, {bibliography=work.bibliography, ["link-citation
 book = heeded(pandoc.utils.citeproc, book)
 local references = book.blocks:remove()
 book = book:walk{Link=function(a)
-  if a.target:match("^#ref%-") and work.mode ~= "epub" then
+  if a.target:match("^#ref%-") and not epub then
     a.target = (jupyter and work.url .. "/" or "") .. "references.html" .. a.target
     return a
   end
@@ -509,7 +529,10 @@ end}
 
 if jupyter then                                         -- for each cell its text, and without answers where it differs
   local texts = {}
-  local function written(blocks) return (pandoc.write(pandoc.Pandoc(blocks), JUPYTER, {wrap_text="none"}):gsub("\n%-%-%-+\n", "\n---\n"):gsub("^%-%-%-+\n", "---\n")) end
+  local function written(blocks)
+    local text = "\n" .. pandoc.write(pandoc.Pandoc(blocks), JUPYTER, {wrap_text="none"})
+    return text:gsub("\n%-%-%-+\n", "\n---\n"):sub(2)
+  end
   for i, div in ipairs(book.blocks) do
     local page = work.pages[(i + 1) // 2]
     for _, cell in ipairs(div.content) do
@@ -545,17 +568,20 @@ else                                                    -- one EPUB: parts, in t
       blocks:extend(book.blocks[i].content:walk{Header=function(h) h.level = h.level + 1; return h end})
     end
   end
-  blocks:extend{pandoc.Header(1, "References", {id="references"}), references, pandoc.Header(1, "Index of definitions and theorems")}
+  blocks:extend{pandoc.Header(1, "References", {id="references"}), references,
+                pandoc.Header(1, "Index of definitions and theorems")}
   for id, target in pairs(labels) do
     if STATEMENTS[id:match("^%l+")] and not target.page.absent and target.title then
-      index:insert{stringify(target.title):lower(), {pandoc.Plain(unlinked(target.title) .. List{pandoc.Str(", "), pandoc.Link(target.name, "#" .. id)})}}
+      local entry = unlinked(target.title) .. List{pandoc.Str(", "), pandoc.Link(target.name, "#" .. id)}
+      index:insert{stringify(target.title):lower(), {pandoc.Plain(entry)}}
     end
   end
   table.sort(index, function(a, b) return a[1] < b[1] end)
   blocks:insert(pandoc.BulletList(index:map(function(entry) return entry[2] end)))
   local doc = pandoc.Pandoc(blocks, work.meta)
   local file = assert(io.open(work.out, "wb"))
-  file:write(heeded(pandoc.write, doc, "epub3", {html_math_method="mathml", table_of_contents=true, toc_depth=3, split_level=2,
+  file:write(heeded(pandoc.write, doc, "epub3", {
+    html_math_method="mathml", table_of_contents=true, toc_depth=3, split_level=2,
     template=pandoc.template.compile(pandoc.template.default("epub3"))}))
   file:close()
 end

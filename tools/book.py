@@ -27,8 +27,7 @@ import yaml
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
-import apiindex  # noqa: E402
-from apidoc import Entry  # noqa: E402
+import api  # noqa: E402
 
 NOTEBOOKS, ANSWERS = "notebooks", "with_answers.zip"  # what readers download; the branch with it has the same name
 LISTS = {   # parts whose pages the sidebar does not list one by one; a page of their own does
@@ -139,7 +138,8 @@ def unbroken(text: str) -> str:
 
 def plain_links(text: str) -> str:
     "nbdev links `name` inside links too; the author's link wins."
-    return re.sub(r"\[(`[^`]+`)\]\([^()]*\)(?=[^\[\]]*\]\()", r"\1", text)
+    named = r"\[(`[^`]+`)\]\([^()]*\)"
+    return re.sub(rf"{named}(?=(?:[^\[\]]|{named})*\]\()", r"\1", text)
 
 
 def data_of(output: dict, kind: str) -> str:
@@ -199,9 +199,8 @@ class Reader:
     def code(self, name: str, cell: dict, source: str) -> list[dict]:
         outputs = cell.get("outputs", [])
         for out in outputs:
-            if entry := Entry.parse(data_of(out, "text/markdown")):
-                return [{"kind": "api", "name": entry.name, "source": entry.source, "signature": entry.signature,
-                         "table": entry.table(), "doc": entry.doc}]
+            if entry := api.entry(data_of(out, "text/markdown")):
+                return [entry]
         code = Code.parse(source)
         checked(cell, code)
         options, body = code.options, code.body.strip("\n")
@@ -320,25 +319,28 @@ class Book:
             pandoc(self.work("jupyter", path, pages), folder)
         return load(path)
 
+    def processed(self, folder: Path) -> list[dict]:
+        "The pages that nbdev made, and in a folder the pictures in them and the files beside them."
+        process(self.nbs, self.root / "_proc")
+        shutil.rmtree(folder, ignore_errors=True)
+        copy_files(self.nbs, folder)
+        pages = self.pages(self.root / "_proc", Reader(self.nbs, folder / "_images"))
+        for page in pages:
+            page["cells"] += [{"kind": "markdown", "text": text, "where": f"{page['file']}, the index added to it"}
+                              for text in api.index(page["file"], self.root, self.structure.url)]
+        return pages
+
     def build(self, out: Path) -> None:
         import lab
 
-        proc, made = self.root / "_proc", self.root / "_build" / "site"
-        process(self.nbs, proc)
-        shutil.rmtree(made, ignore_errors=True)
-        copy_files(self.nbs, made)
+        made = self.root / "_build" / "site"
         with ThreadPoolExecutor() as pool:
             texts = pool.submit(self.markdown)
-            pages = self.pages(proc, Reader(self.nbs, made / "_images"))
-            for page in pages:
-                page["cells"] += [{"kind": "markdown", "text": text, "where": f"{page['file']}, the index added to it"}
-                                  for text in apiindex.of_book(page["file"], self.root)]
-            pages += self.own_pages()
+            pages = self.processed(made) + self.own_pages()
             for number, page in enumerate(pages):
                 page["variables"] = self.variables(page, pages, number)
             pandoc(self.work("html", made, pages), self.root / "_build" / "book")
-            for page in pages:
-                path = made / f"{page['name']}.html"
+            for path in (made / f"{page['name']}.html" for page in pages):
                 path.write_text(finished(path.read_text(encoding="utf-8")), encoding="utf-8")
             check_pages(made)
             lab.write_downloads(self, made, texts.result())
@@ -433,64 +435,52 @@ def copy_files(nbs: Path, out: Path) -> None:
 
 # ---- the finished page ----
 
-MATH = re.compile(r'<math display="(inline|block)"[^>]*><semantics>(.*?)<annotation[^>]*>[^<]*</annotation>'
-                  r"</semantics></math>", re.DOTALL)
-# log x has a space, log(x) none
+MATH = re.compile(r'<math display="(inline|block)"[^>]*><semantics>(?:<mrow>)?(.*?)(?:</mrow>)?'
+                  r"<annotation[^>]*>[^<]*</annotation></semantics></math>", re.DOTALL)
 FUNCTION = re.compile(r"<mrow>(<mi[^>]*>\w{2,}</mi>)<mo>(?:&#8289;|\u2061)</mo></mrow>(?=(<mo)?)")
-LINE = re.compile(r'<span id="cb[\d-]+"><a href="#cb[\d-]+"[^>]*></a>(.*?)</span>(?=$|</code>)', re.MULTILINE)
-# what HTML does not ask for: ends of cells, rows and entries before the next, a side of brackets that they have anyway
-OMITTED = re.compile(r"</t[dh]>(?=\s*(?:<t[dh]\b|</tr>))|</tr>(?=\s*(?:<tr\b|</t(?:head|body)>))"
-                     r"|</li>(?=\s*(?:<li|</[uo]l>))"
-                     r'| form="(?:pre|post)fix"(?=[^>]*>[()\[\]{}|‖⟨⟩])')
-COLOURS = re.compile(r'<span class="(\w\w)">([^<]*)</span>')
-LOOKS = {**dict.fromkeys(("kw", "cf", "im"), "b"), **dict.fromkeys(("st", "vs", "ch", "ss"), "i"),
-         **dict.fromkeys(("co", "do", "an", "in"), "em")}
+BRACKETS = re.compile(r' form="(?:pre|post)fix"(?=[^>]*>[()\[\]{}|‖⟨⟩])|'
+                      r' columnalign="center" style="text-align: center"')      # they have that side and place anyway
 CODE = re.compile(r'<div class="sourceCode" id="cb\d+"><pre\s+class="[^"]*"><code\s+class="[^"]*">(.*?)'
                   r"</code></pre></div>", re.DOTALL)
+LINE = re.compile(r'<span id="cb[\d-]+"><a href="#cb[\d-]+"[^>]*></a>(.*?)</span>$', re.MULTILINE)
+LOOKS = {**dict.fromkeys(("kw", "cf", "im"), "b"), **dict.fromkeys(("st", "vs", "ch", "ss"), "i"),
+         **dict.fromkeys(("co", "do", "an", "in"), "em")}       # names and operators have none
 COLUMNS = 88  # letters of a line of code that need no care
 # A shape in the first column, as 2 x (14, 14, 14), stays on one line: its spaces become such that do not break.
 SHAPE = re.compile(r"(<tr[^>]*>\s*<t[dh][^>]*>)([\d(][\d\s,.()x×:–-]{0,23})(?=</t[dh]>)")
+# what HTML does not ask for: ends of cells, rows and entries before the next
+OMITTED = re.compile(r"</t[dh]>(?=\s*(?:<t[dh]\b|</tr>))|</tr>(?=\s*(?:<tr\b|</t(?:head|body)>))"
+                     r"|</li>(?=\s*(?:<li|</[uo]l>))")
 
 
 def text_of(markup: str) -> str:
     return unescape(re.sub(r"<[^>]*>", "", markup))
 
 
-def unwrapped(math: str) -> str:
-    "The inside of a row that holds a whole formula, since <math> is a row itself."
-    inner, depth = math[6:-7], 1
-    for tag in re.findall(r"</?mrow>", inner):
-        depth += -1 if tag[1] == "/" else 1
-        if not depth:
-            return math
-    return inner if math.startswith("<mrow>") and math.endswith("</mrow>") else math
+def formula(match: re.Match) -> str:
+    "Without marks that say what a browser does anyway; log x has a space, log(x) none."
+    text = FUNCTION.sub(lambda m: m[1] + ("" if m[2] else '<mspace width="0.167em"></mspace>'), match[2])
+    text = re.sub(r'(?<==)"([\w.-]+)"(?=[\s>])', r"\1", BRACKETS.sub("", text))
+    return f"<math{' display=block' if match[1] == 'block' else ''}>{text}</math>"
 
 
-def coloured(span: re.Match) -> str:
-    "Words of the language, strings and comments have a look, in short tags; names and operators have none."
-    tag = LOOKS.get(span[1])
-    return f"<{tag}>{span[2]}</{tag}>" if tag else span[2]
-
-
-def short(math: str) -> str:
-    "A formula without marks that say what a browser does anyway."
-    math = math.replace(' columnalign="center" style="text-align: center"', "")
-    return re.sub(r'(?<==)"([\w.-]+)"(?=[\s>])', r"\1", math)
+def listing(match: re.Match) -> str:
+    "Words of the language, strings and comments in short tags; a line that is long in one that hangs."
+    made = []
+    for line in LINE.sub(r"\1", match[1]).split("\n"):
+        def look(m):
+            return f"<{LOOKS[m[1]]}>{m[2]}</{LOOKS[m[1]]}>" if m[1] in LOOKS else m[2]
+        text = re.sub(r'<span class="(\w\w)">([^<]*)</span>', look, line)
+        made.append(f"{text}\n" if len(text_of(text)) <= COLUMNS else f"<u>{text}\n</u>")      # a block: no line more
+    return f"<div class=code><pre>{''.join(made).removesuffix(chr(10))}</pre></div>"
 
 
 def finished(page: str) -> str:
     "A page without marks that nothing asks for."
-    block = {"block": " display=block", "inline": ""}
-    page = MATH.sub(lambda m: f"<math{block[m[1]]}>{unwrapped(m[2])}</math>", page)
-    page = FUNCTION.sub(lambda m: m[1] + ("" if m[2] else '<mspace width="0.167em"></mspace>'), page)
-    page = LINE.sub(lambda m: m[1] if len(text_of(m[1])) <= COLUMNS else f"<u>{m[1]}</u>", page)
-    page = page.replace("</u>\n", "\n</u>")         # a block has its own line, and the end of it would be an empty one
-    page = CODE.sub(lambda m: f'<div class=code><pre>{COLOURS.sub(coloured, m[1])}</pre></div>', page)
+    page = CODE.sub(listing, MATH.sub(formula, page))
     page = re.sub(r"<summary>\s*(.*?)\s*</summary>", r"<summary>\1</summary>", page, flags=re.DOTALL)
     page = SHAPE.sub(lambda m: m[1] + "\N{NO-BREAK SPACE}".join(m[2].split()), page)
-    page = OMITTED.sub("", page)
-    page = re.sub(r'(<li><a href="[^"]*") id="toc-[^"]*"', r"\1", page)
-    return re.sub(r"<math\b.*?</math>", lambda m: short(m[0]), page, flags=re.DOTALL)
+    return re.sub(r'(<li><a href="[^"]*") id="toc-[^"]*"', r"\1", OMITTED.sub("", page))
 
 
 RAW = re.compile(r":::|\$\$|\{#|\?@")  # marks of the source that are no text

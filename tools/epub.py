@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -16,7 +15,7 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
 
-from book import Book, BookError, Reader, copy_files, pandoc, process  # noqa: E402
+from book import Book, BookError, pandoc  # noqa: E402
 
 GONE = "script, button, input, select, form, .ledger-tools, .moving-controls"  # what needs a script
 
@@ -41,13 +40,10 @@ def xhtml(markup: str) -> str:
 
 
 def make_epub(root: Path, out: Path) -> str:
-    book, proc, folder = Book(root), root / "_proc", root / "_build" / "epub"
+    book, folder = Book(root), root / "_build" / "epub"
     s = book.structure
-    process(book.nbs, proc)
-    shutil.rmtree(folder, ignore_errors=True)
-    copy_files(book.nbs, folder)
     parts = {name: part for part, pages in s.parts for name, _ in pages}
-    pages = book.pages(proc, Reader(book.nbs, folder / "_images"))
+    pages = book.processed(folder)
     for page in pages:
         page |= {"absent": page["file"] in book.names("Workshop"), "part": parts[page["file"]] or "Before you begin",
                  "subtitle": book.titles[page["file"]][1]}

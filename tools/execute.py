@@ -32,24 +32,14 @@ class ChapterError(Exception):
     "A chapter that cannot be shown: which one, which cell, and what Python said."
 
 
-def chapters(folder):
-    "The chapters of `folder` in reading order."
-    return sorted(p for p in folder.glob("*.ipynb") if not p.name.startswith((".", "_")))
-
-
-def skipped(cell):
-    "`#| eval: false` means: shown, not run."
-    return bool(re.search(r"^#\|\s*eval:\s*false", cell.source, re.M))
-
-
 def execute(path):
     "Run the notebook at `path` in its own folder, and return it with its outputs."
     nb = nbformat.read(path, as_version=4)
     os.chdir(path.parent)
     shell = CaptureShell(path, mpl_format="png", timeout=600)
     for i, cell in enumerate(nb.cells):
-        if cell.cell_type != "code" or skipped(cell):
-            continue
+        if cell.cell_type != "code" or re.search(r"^#\|\s*eval:\s*false", cell.source, re.M):
+            continue        # shown, not run
         cell.outputs = [nbformat.from_dict(o) for o in shell.run(cell.source)]
         for out in cell.outputs:
             if out.output_type == "error":
@@ -75,61 +65,41 @@ def execute_apart(*paths):
         return one.submit(execute_to, *paths).result()
 
 
-def printed(cell):
-    "What a code cell shows as text."
-    outputs = cell.get("outputs", [])
-    return ["".join(o.get("text") or o.get("data", {}).get("text/plain", "")) for o in outputs]
-
-
 def outdated(stored, fresh):
     "Numbers of the cells whose stored text differs from that of a fresh run."
+    def printed(cell):
+        return ["".join(o.get("text") or o.get("data", {}).get("text/plain", "")) for o in cell.get("outputs", [])]
     pairs = zip(*(nbformat.read(p, as_version=4).cells for p in (stored, fresh)), strict=True)
-    return [i for i, (old, new) in enumerate(pairs)
-            if new.cell_type == "code" and printed(old) != printed(new)]
-
-
-def copy_sources():
-    "A fresh copy of nbs/ to execute in."
-    shutil.rmtree(COPY, ignore_errors=True)
-    shutil.copytree(NBS, COPY, symlinks=False,
-                    ignore=shutil.ignore_patterns("_proc", ".ipynb_checkpoints", "nbdev.yml"))
+    return [i for i, (old, new) in enumerate(pairs) if new.cell_type == "code" and printed(old) != printed(new)]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0],
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("notebooks", nargs="*", type=Path, help="chapters to run (default: all)")
     parser.add_argument("--write", action="store_true", help="store the outputs in nbs/ and clean them")
-    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1),
-                        help="chapters that run at a time")
+    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="chapters that run at a time")
     args = parser.parse_args()
-    sources = [p.resolve() for p in args.notebooks] or chapters(NBS)
-    if not args.write:
-        copy_sources()
+    sources = [p.resolve() for p in args.notebooks] or sorted(NBS.glob("[!._]*.ipynb"))
     targets = sources if args.write else [COPY / p.name for p in sources]
+    if not args.write:
+        shutil.rmtree(COPY, ignore_errors=True)
+        shutil.copytree(NBS, COPY, ignore=shutil.ignore_patterns("_proc", ".ipynb_checkpoints", "nbdev.yml"))
     # each process gets its share of the cores, so that two chapters do not fight over them
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // args.workers)))
-    start, failed = time.perf_counter(), False
+    start = time.perf_counter()
     with ThreadPoolExecutor(args.workers) as pool:
-        pairs = zip(sources if args.write else targets, targets, strict=True)
-        jobs = [pool.submit(execute_apart, source, target) for source, target in pairs]
-        for number, (source, job) in enumerate(zip(sources, jobs, strict=True), 1):
+        jobs = [pool.submit(execute_apart, source if args.write else target, target)
+                for source, target in zip(sources, targets, strict=True)]
+        for number, (source, target, job) in enumerate(zip(sources, targets, jobs, strict=True), 1):
             try:
                 print(f"[{number}/{len(jobs)}] {source.name:32} {job.result():6.1f} s", flush=True)
-                if cells := outdated(source, targets[number - 1]):
-                    print(f"      stored outputs of cells {cells} differ from this run; --write stores these")
             except ChapterError as e:
-                failed = True
-                print(f"[{number}/{len(jobs)}] {e}", file=sys.stderr, flush=True)
-                for other in jobs:
-                    other.cancel()
-                break
-    if failed:
-        sys.exit(1)
-    if args.write:
-        for source in sources:
-            clean = [Path(sys.executable).parent / "nbdev_clean", "--fname", source]
-            subprocess.run(clean, check=True, cwd=ROOT)
+                pool.shutdown(cancel_futures=True)
+                sys.exit(f"[{number}/{len(jobs)}] {e}")
+            if cells := outdated(source, target):
+                print(f"      stored outputs of cells {cells} differ from this run; --write stores these")
+    for source in sources if args.write else ():
+        subprocess.run([Path(sys.executable).parent / "nbdev_clean", "--fname", source], check=True, cwd=ROOT)
     print(f"executed {len(jobs)} chapters in {time.perf_counter() - start:.1f} s")
 
 

@@ -1,14 +1,14 @@
 """The house as it stands: which module imports which, who writes it, how long it is.
 
     python tools/house.py          print the floors from the ground up, with their arrows
-    python tools/house.py --check  exit with 1 if there is a circle, a module has two writers, imports a private name,
-                                   or is too long
+    python tools/house.py --check  fail if there is a circle, a module has two writers, a private import, or is too long
 
 A module stands one floor above the highest that it imports. An import inside a function counts like one at the top.
 What a table of names holds as text (`"hot_nbdev.adapters:…"`) and imports on use is no arrow: so an early module can
 be open to a later one without knowing it.
 """
 import ast
+import graphlib
 import re
 import sys
 from pathlib import Path
@@ -64,25 +64,17 @@ def private_imports(path, name=""):
 
 def circle(arrows):
     "One circle of imports, or None."
-    done = set()
-
-    def walk(node, path):
-        if node in path:
-            return [*path[path.index(node):], node]
-        if node in done:
-            return None
-        found = next(filter(None, (walk(to, [*path, node]) for to in sorted(arrows[node]))), None)
-        done.add(node)
-        return found
-    return next(filter(None, (walk(node, []) for node in arrows)), None)
+    try:
+        graphlib.TopologicalSorter(arrows).prepare()
+    except graphlib.CycleError as error:
+        return error.args[1][::-1]
 
 
 def floors(arrows):
     "module -> floor, from 1; without circles."
     found = {}
-    while len(found) < len(arrows):
-        ready = [n for n, to in arrows.items() if n not in found and to <= found.keys()]
-        found |= {n: 1 + max((found[t] for t in arrows[n]), default=0) for n in ready}
+    for name in graphlib.TopologicalSorter(arrows).static_order():
+        found[name] = 1 + max((found[to] for to in arrows[name]), default=0)
     return found
 
 
@@ -98,19 +90,17 @@ def faults(arrows, written, lines, private, most=MOST):
 
 
 def main():
-    written, arrows, files = writers(), graph(), modules()
+    arrows, files, written = graph(), modules(), writers()
     lines = {n: len(p.read_text().splitlines()) for n, p in files.items()}
     wrong = faults(arrows, written, lines, {n: private_imports(p, n) for n, p in files.items()})
     level = floors(arrows) if not circle(arrows) else dict.fromkeys(arrows, 0)
     for name in sorted(arrows, key=lambda n: (level[n], n)):
-        page = ", ".join(written.get(name, ["–"]))
-        targets = ", ".join(sorted(arrows[name])) or "–"
+        page, targets = ", ".join(written.get(name, ())), ", ".join(sorted(arrows[name])) or "–"
         print(f"{level[name]:2} {name:20} {lines[name]:4} lines  {page:28} <- {targets}")
     print(f"\n{len(arrows)} modules, {sum(lines.values())} lines, {max(level.values())} floors, "
           f"{sum(map(len, arrows.values()))} arrows; longest: {max(lines, key=lines.get)}, {max(lines.values())} lines")
     print("\n".join(wrong) or "no circle, one writer for each module, no private import")
-    if "--check" in sys.argv[1:] and wrong:
-        sys.exit(1)
+    sys.exit("--check" in sys.argv[1:] and bool(wrong))
 
 
 if __name__ == "__main__":

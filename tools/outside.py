@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -57,9 +56,8 @@ def build_wheel(folder: Path) -> Path:
         for name in SOURCES:
             target = Path(copied, name)
             target.parent.mkdir(exist_ok=True)
-            ignored = shutil.ignore_patterns("__pycache__", ".*.lock")
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, target, ignore=ignored)
+                shutil.copytree(ROOT / name, target, ignore=shutil.ignore_patterns("__pycache__", ".*.lock"))
             else:
                 shutil.copy2(ROOT / name, target)
         done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, copied],
@@ -71,14 +69,8 @@ def build_wheel(folder: Path) -> Path:
 
 def unpack(wheel: Path, folder: Path) -> Path:
     "The folder with the files of a wheel, to be put on the path. This is what installing it without its needs does."
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder)
+    shutil.unpack_archive(wheel, folder, "zip")
     return folder
-
-
-def pages() -> list[str]:
-    "Names of all pages, without the suffix."
-    return sorted(path.stem for path in (ROOT / "nbs").glob("*.ipynb") if path.name[0] not in "_.")
 
 
 def run(name: str, python: str = sys.executable, package: Path | None = None,
@@ -88,13 +80,12 @@ def run(name: str, python: str = sys.executable, package: Path | None = None,
     watch = {"cell_type": "code", "id": "watch", "metadata": {}, "execution_count": None, "outputs": [],
              "source": WATCH.format(root=str(ROOT))}
     nb["cells"].insert(0, watch)
-    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(package or ""), "MPLBACKEND": ""}
-    env = {key: value for key, value in env.items() if value or key not in ("PYTHONPATH", "MPLBACKEND")}
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MPLBACKEND")}
+    env |= {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": str(package)} if package else {})
     with tempfile.TemporaryDirectory() as empty:
         path = Path(empty, f"{name}.ipynb")
         path.write_text(json.dumps(nb), encoding="utf-8")
-        start = time.perf_counter()
-        command = [python, "-W", "ignore", "-c", RUN, path]
+        start, command = time.perf_counter(), [python, "-W", "ignore", "-c", RUN, path]
         done = subprocess.run(command, cwd=empty, env=env, capture_output=True, text=True)
         return time.perf_counter() - start, done.stderr[-3000:] if done.returncode else ""
 
@@ -108,7 +99,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(args.workers) as pool:
         package = None if args.python else unpack(build_wheel(Path(folder, "dist")), Path(folder, "package"))
-        names = args.names or pages()
+        names = args.names or sorted(path.stem for path in (ROOT / "nbs").glob("[!._]*.ipynb"))
         jobs = [pool.submit(run, name, args.python or sys.executable, package, args.answers) for name in names]
         failed = 0
         for name, job in zip(names, jobs, strict=True):
