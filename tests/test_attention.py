@@ -3,14 +3,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from layers import DIM, HEADS, tensor
+from layers import DIM, HEADS, random_mask, tensor
 from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention, Seen, attend, softmax_map
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, NoAttention
 from hot_nbdev.kernels import KernelMap, kernel_map
-from hot_nbdev.kronecker_attention import KroneckerAttention
+from hot_nbdev.kronecker_attention import KroneckerAttention, mean
 from hot_nbdev.variants import OwnMatrices, combined
 
 KINDS = [FullAttention, KroneckerAttention, combined(OwnMatrices, KroneckerAttention), AxialAttention,
@@ -26,6 +26,17 @@ def test_scores_can_be_changed_for_each_pair(keys):
     want = (q @ k.T / 2 * factor + factor).softmax(-1)
     for seen in (None, torch.ones(5, keys, dtype=torch.bool)):
         assert_close(softmax_map(q, k, seen, lambda scores: scores * factor + factor), want)
+
+
+@weighing
+@weighs
+@pytest.mark.parametrize("options", [{}, dict(causal=(0,)), dict(combine=mean)], ids=["", "causal", "mean"])
+def test_maps_of_layers_lie_in_memory_row_by_row(kind, weigh, options):
+    more = dict(stride=1) if kind is MultiscaleAttention else {}
+    if "combine" in options and not issubclass(kind, KroneckerAttention):
+        pytest.skip("it has no combination")
+    layer, x = kind(DIM, HEADS, 2, weigh=weigh, **options, **more).double(), tensor(2, 3, 4, DIM)
+    assert all(S.is_contiguous() for S in (*layer.maps(x), *layer.maps(x, random_mask(2, 3, 4)), layer.dense_map(x)))
 
 
 @kinds
