@@ -52,7 +52,9 @@ def _read_head(path: str | Path) -> tuple:
             shapes = {n: tuple(f.get_slice(n).get_shape()) for n in f.keys()}       # noqa: SIM118
         settings = {layer: dict(s.items()) for layer, s in json.loads(said["adapters"]).items()}
         return settings, dict.fromkeys(json.loads(said.get("trainable", "[]"))), shapes
-    except (SafetensorError, KeyError, ValueError, AttributeError, TypeError, RecursionError) as e:
+    except FileNotFoundError:
+        raise
+    except (SafetensorError, OSError, KeyError, ValueError, AttributeError, TypeError, RecursionError) as e:
         raise ValueError(f"load_adapters: {path} is no whole file of adapters ({type(e).__name__}: {e}); save_adapters writes "
                          "such files: if it was cut or damaged, copy it again") from None
 

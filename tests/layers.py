@@ -130,23 +130,12 @@ class SeenAs:
         return self.settings[name] if name in self.settings else getattr(self.layer, name)
 
 
-def same_weights(layer, make, device):
-    """The layer on a device. Its weights were drawn on the CPU, whose generator draws others than a GPU's: so that a
-    contract that holds here is asked of the same function there."""
-    if device == "cpu":
-        return layer
-    there = make(device=device).eval()
-    if torch.device(device).type != "meta":
-        there.load_state_dict(layer.state_dict())
-    return there
-
-
 @dataclass
 class Case:
     """What a contract needs to know of a layer; `sizes` are those of the modes of a sample.
 
     Besides, a kind of layer has
-        layer(dtype, device, seed, sizes, **options)    the layer, for samples of these sizes
+        maker(dtype, sizes, **options)                  a function of `device` that makes it, for samples of these sizes
         input(*batch, seed, dtype, device, sizes)       an input for it
         arguments(x)                                    all ways to call it on x
         draw(data)                                      a layer and arguments that hypothesis draws
@@ -162,6 +151,23 @@ class Case:
     def sizes(self):
         return SIZES[:self.order]
 
+    def layer(self, dtype=F64, device="cpu", seed=0, **options):
+        """What all begins alike, as norms, biases and tables do, does not stay so. Weights are drawn on the CPU, whose
+        generator draws others than a GPU's: so that what holds here is asked of the same function there."""
+        torch.manual_seed(seed)
+        make = self.maker(dtype, **options)
+        layer = make().eval()
+        with torch.no_grad():
+            for p in layer.parameters():
+                if p.requires_grad and (p == p.flatten()[0]).all():
+                    p += 0.3 * torch.randn_like(p)
+        if device == "cpu":
+            return layer
+        there = make(device=device).eval()
+        if torch.device(device).type != "meta":
+            there.load_state_dict(layer.state_dict())
+        return there
+
 
 @dataclass
 class Attention(Case):
@@ -171,16 +177,8 @@ class Attention(Case):
         "The layer for a slow loop."
         return SeenAs(layer, settings_of(self.make, self.order))
 
-    def layer(self, dtype=F64, device="cpu", seed=0, sizes=None, **options):
-        "Norms and tables of biases all start alike: here they do not."
-        torch.manual_seed(seed)
-        make = partial(self.make, DIM, HEADS, dtype=dtype, **options)
-        layer = make().eval()
-        with torch.no_grad():
-            for name, p in layer.named_parameters():
-                if "norm" in name or "table" in name or "share" in name:
-                    p += 0.3 * torch.randn_like(p)
-        return same_weights(layer, make, device)
+    def maker(self, dtype=F64, sizes=None, **options):
+        return partial(self.make, DIM, HEADS, dtype=dtype, **options)
 
     def input(self, *batch, sizes=None, **options):
         return tensor(*batch, *(sizes or self.sizes), DIM, **options)
@@ -194,21 +192,23 @@ class Attention(Case):
         masks = [None, random_mask(*batch, *sizes, seed=len(sizes)), random_mask(*sizes)]
         return self.layer(), (x, data.draw(st.sampled_from(masks)))
 
-    def answers(self, layer, x, mask=None):
-        "Its result against the slow map times the values, projected; and its map."
-        sizes = x.shape[-self.order - 1:-1]
-        flat = x.reshape(-1, *sizes, DIM)
-        masks = torch.ones(sizes, dtype=torch.bool) if mask is None else mask
-        masks = masks.expand(*x.shape[:-1]).reshape(-1, *sizes)
-        told = self.told(layer)
-        S = torch.stack([self.slow(told, a, b) for a, b in zip(flat, masks, strict=True)])
+    def answers(self, layer, x, mask=None, c=None, c_mask=None):
+        "Its result against the slow map times the values, of a context if there is one, projected; and its map."
+        def samples(t, mask):
+            sizes = t.shape[-self.order - 1:-1]
+            mask = torch.ones(sizes, dtype=torch.bool) if mask is None else mask
+            return t.reshape(-1, *sizes, DIM), mask.expand(t.shape[:-1]).reshape(-1, *sizes)
+        sides, more = [*samples(x, mask)], {}
+        if c is not None:
+            sides, more = [*sides, *samples(c, c_mask)], dict(context=c, context_mask=c_mask)
+        told, each = self.told(layer), list(zip(*sides, strict=True))
+        S = torch.stack([self.slow(told, *sample) for sample in each])
         if self.output is None:
-            v = layer.to_v(flat).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
+            v = layer.to_v(sides[-2]).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
             y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
         else:
-            y = torch.stack([self.output(told, a, b) for a, b in zip(flat, masks, strict=True)])
-        y = y.reshape(x.shape)
-        return [(layer(x, mask), y), (layer.dense_map(x, mask).reshape(S.shape), S)]
+            y = torch.stack([self.output(told, *sample) for sample in each]).reshape(x.shape)
+        return [(layer(x, mask, **more), y), (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
 
 
 class OnOwnGrid(torch.nn.Module):
@@ -242,46 +242,32 @@ class Grids(Attention):
     "Queries on another grid: a layer that takes a context, asked one that has the sizes of x along `same` modes."
     same: tuple = ()
 
-    def plain(self, **options):
-        return super().layer(**options)
+    def maker(self, *args, **options):
+        make = super().maker(*args, **options)
+        return lambda **new: OnOwnGrid(make(**new), self.same)
 
-    def layer(self, *args, **options):
-        return OnOwnGrid(super().layer(*args, **options), self.same)
+    def plain(self):
+        return self.layer().layer
 
     def context_sizes(self, data, sizes):
         found = draw_sizes(data, self.order, 4)
         return tuple(n if m in self.same else other for m, (n, other) in enumerate(zip(sizes, found, strict=True)))
 
-    def answers(self, layer, x, mask=None):
-        "As with a layer that asks itself, but the values are those of the context."
-        masks = torch.ones(x.shape[-self.order - 1:-1], dtype=torch.bool) if mask is None else mask
-        found = self.crossed(layer.layer, x, masks, layer.pick(x, 1).flip(-1), layer.pick(masks, 0))
+    def answers(self, layer, x, mask=None, *context):
+        "As with a layer that asks itself; a layer on its own grid has made its context."
+        if context:
+            return super().answers(layer, x, mask, *context)
+        masks = None if mask is None else layer.pick(mask, 0)
+        found = super().answers(layer.layer, x, mask, layer.pick(x, 1).flip(-1), masks)
         return [(layer(x, mask), found[0][1]), *found]
-
-    def crossed(self, layer, x, mask, c, c_mask):
-        "What a layer says and what the slow loop says of x, context and both masks: results and joint maps."
-        flat, there = (t.reshape(-1, *t.shape[-self.order - 1:]) for t in (x, c))
-        masks, others = (t.expand(*own.shape[:-1]).reshape(-1, *own.shape[-self.order - 1:-1])
-                         for t, own in ((mask, x), (c_mask, c)))
-        told = self.told(layer)
-        S = torch.stack([self.slow(told, *each) for each in zip(flat, masks, there, others, strict=True)])
-        v = layer.to_v(there).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
-        y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
-        more = dict(context=c, context_mask=c_mask)
-        return [(layer(x, mask, **more), y), (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
 
 
 @dataclass
 class Linear(Case):
-    def layer(self, dtype=F64, device="cpu", seed=0, sizes=None, out=None, **options):
-        "Without `out`, sizes 1, 2, 3, 4 become 3, 1, 3, 1. Biases start at zero: here they do not."
-        torch.manual_seed(seed)
+    def maker(self, dtype=F64, sizes=None, out=None, **options):
+        "Without `out`, sizes 1, 2, 3, 4 become 3, 1, 3, 1."
         sizes = sizes or self.sizes
-        make = partial(self.make, sizes, out or tuple(2 * n % 4 + 1 for n in sizes), dtype=dtype, **options)
-        layer = make().eval()
-        for b in layer.biases:
-            torch.nn.init.normal_(b)
-        return same_weights(layer, make, device)
+        return partial(self.make, sizes, out or tuple(2 * n % 4 + 1 for n in sizes), dtype=dtype, **options)
 
     def input(self, *batch, sizes=None, **options):
         return tensor(*batch, *(sizes or self.sizes), **options)
@@ -303,125 +289,113 @@ K, plus, short = names.kronecker, SquarePlus(), OneFeature()
 bare = partial(K, qk_norm=False)        # half of the cases have the norm, which is the default
 Hot1, Hot2 = names.ATTENTIONS["hot1"], names.hot2
 Full, Axial, Divided, Multi, Tied = names.full, names.axial, names.divided, names.multiscale, names.tied
+SLOW = {Full: slow_full, Axial: slow_axial, Divided: slow_divided, Multi: slow_multiscale, names.none: slow_none}
+
+
+def attention(name, make, order=2, twin=False, **options):
+    output = slow_divided_output if make is Divided else None
+    return Attention(name, partial(make, order=order, **options), order, SLOW.get(make, slow_kronecker), twin, output)
+
+
+def any_attention(data):
+    "A case of any kind with any settings."
+    def one(*values):
+        return data.draw(st.sampled_from(values))
+    order, make = one(1, 2, 3), one(K, K, K, Tied, Full, Axial, Divided, Multi)
+    options = dict(causal=tuple(m for m in range(order) if one(False, False, True)), rotary=one(None, turn),
+                   **{name: one(False, True) for name in ("bias", "qk_norm")})
+    if make is not Tied:
+        options["kernel"] = one(None, None, plus, short)
+    if make in (K, Tied):
+        options["combine"] = one("product", "sum")
+    if make is K:
+        options |= {name: one(False, True) for name in ("shared", "qk_center", "temperature")}
+        options["pool"] = one("mean", "sum", "rsqrt")
+        options["project"] = one("before", "after" if options["pool"] != "mean" and options["bias"] and not
+                                 options["qk_norm"] else "before")
+    if make in (K, Tied, Axial):
+        own = (NEAR, FAR, TABLE, dict(window=0), dict(bias="alibi"))
+        options["by_mode"] = {m: one(*own) for m in range(order) if one(False, True)}
+    if make is Multi:
+        options |= {name: tuple(1 if m in options["causal"] else one(1, 2, 3) for m in range(order))
+                    for name in ("stride", "query_stride")}
+    return attention("any", make, order, **options)
+
+
+def other_grid(name, make, order=2, twin=False, same=(), **options):
+    make, slow = partial(make, order=order, **options), SLOW.get(make, slow_kronecker)
+    return Grids(f"other grid, {name}", make, order, slow, twin, same=same)
+
+
+def linear(name, order, twin=False, **options):
+    return Linear(f"linear {name}", partial(NdLinear, **options), order, slow_nd_linear, twin)
+
+
+NEAR, FAR = dict(window=1, bias="alibi"), dict(window=1, dilation=2, bias="learned", reach=1)
+TABLE = dict(bias="learned", reach=1)
 ATTENTION = [
-    Attention("full", partial(Full, order=2), 2, slow_full),
-    Attention("full causal", partial(Full, order=2, causal=(0,), rotary=turn, qk_norm=True), 2,
-              slow_full),
-    Attention("full-linear", partial(Full, order=3, kernel=plus), 3, slow_full, True),
-    Attention("full-linear causal", partial(Full, order=2, kernel=plus, causal=(-1,)), 2, slow_full),
-    Attention("product", partial(K, order=2), 2, slow_kronecker),
-    Attention("sum", partial(K, order=3, combine="sum"), 3, slow_kronecker),
-    Attention("hot1", partial(Hot1, order=3), 3, slow_kronecker, True),
-    Attention("hot1 kernel", partial(Hot1, order=2, kernel=plus), 2, slow_kronecker),
-    Attention("hot2 product", partial(Hot2, order=2), 2, slow_kronecker),
-    Attention("hot2 sum", partial(Hot2, order=2, combine="sum", qk_norm=False), 2, slow_kronecker, True),
-    Attention("rsqrt after, shared", partial(bare, order=2, pool="rsqrt", project="after", qk_center=True), 2,
-              slow_kronecker, True),
-    Attention("sum pooling, qk_norm", partial(K, order=2, pool="sum", shared=False), 2, slow_kronecker, True),
-    Attention("rotary, no bias", partial(bare, order=2, rotary=turn, bias=False), 2, slow_kronecker, True),
-    Attention("causal product", partial(K, order=3, causal=(0,), qk_center=True), 3, slow_kronecker),
-    Attention("causal sum", partial(bare, order=2, causal=(-1,), combine="sum"), 2, slow_kronecker, True),
-    Attention("two causal modes", partial(Hot2, order=3, causal=(0, 2), qk_norm=False), 3, slow_kronecker),
-    Attention("short kernel", partial(bare, order=2, kernel=short), 2, slow_kronecker),
-    Attention("short kernel, causal sum", partial(K, order=2, kernel=short, causal=(0,), combine="sum"), 2,
-              slow_kronecker, True),
-    Attention("causal kernel", partial(bare, order=2, causal=(0, 1), kernel=plus, pool="rsqrt"), 2,
-              slow_kronecker, True),
-    Attention("tied product", partial(Tied, order=3), 3, slow_kronecker),
-    Attention("tied sum", partial(Tied, order=2, combine="sum", power=1.0, qk_norm=False), 2, slow_kronecker,
-              True),
-    Attention("tied mix", partial(Tied, kind=MixedAttention, order=3, causal=(1,)), 3, slow_kronecker, True),
-    Attention("tied causal, rotary", partial(Tied, order=3, causal=(0,), rotary=turn), 3, slow_kronecker),
-    Attention("tied near, two causal modes", partial(Tied, order=3, causal=(0, 2), power=0.8, by_mode={
-        0: dict(window=1, bias="alibi"), 1: dict(bias="learned", reach=1)}), 3, slow_kronecker),
-    Attention("tied, one mode", partial(Tied, order=1, causal=(0,), combine="sum"), 1, slow_kronecker, True),
-    Attention("one mode", partial(K, order=1, causal=(0,)), 1, slow_kronecker),
-    Attention("near product", partial(bare, order=3, by_mode={
-        0: dict(window=1, bias="alibi"), -1: dict(window=1, dilation=2, bias="learned", reach=1)}), 3, slow_kronecker),
-    Attention("near causal sum", partial(K, order=2, causal=(0,), combine="sum", rotary=turn, by_mode={
-        0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}), 2, slow_kronecker),
-    Attention("near hot2, two causal modes", partial(Hot2, order=3, causal=(0, 2), qk_center=True, by_mode={
-        0: dict(window=0), 1: dict(bias="learned", reach=1), 2: dict(window=1, dilation=2, bias="alibi")}), 3,
-              slow_kronecker, True),
-    Attention("near causal kernel", partial(bare, order=2, causal=(1,), kernel=plus, pool="rsqrt", by_mode={
-        0: dict(bias="learned", reach=1), 1: dict(window=1, bias="alibi")}), 2, slow_kronecker, True),
-    Attention("near short kernel", partial(K, order=3, kernel=short, by_mode={0: dict(window=1)}), 3, slow_kronecker,
-              True),
-    Attention("near axial", partial(Axial, order=3, groups=[0, (1, 2), 2], by_mode={
-        0: dict(window=1), -1: dict(window=1, dilation=2, bias="learned", reach=2)}), 3, slow_axial),
-    Attention("near axial causal", partial(Axial, order=2, causal=(0,), qk_norm=True, rotary=turn, by_mode={
-        0: dict(window=1, bias="alibi"), 1: dict(bias="learned", reach=1)}), 2, slow_axial, True),
-    Attention("near axial kernel", partial(Axial, order=2, kernel=plus, causal=(1,), by_mode={
-        0: dict(bias="alibi"), 1: dict(window=1, bias="learned", reach=1)}), 2, slow_axial, True),
-    Attention("near divided", partial(Divided, order=3, by_mode={0: dict(window=1, bias="alibi")}), 3, slow_divided,
-              True, output=slow_divided_output),
-    Attention("axial", partial(Axial, order=3), 3, slow_axial),
-    Attention("axial causal", partial(Axial, order=2, causal=(0,), qk_norm=True, rotary=turn), 2, slow_axial),
-    Attention("axial kernel", partial(Axial, order=2, kernel=plus, causal=(1,)), 2, slow_axial, True),
-    Attention("temporal", partial(Axial, order=2, groups=[0], bias=False), 2, slow_axial, True),
-    Attention("spatial", partial(Axial, order=3, groups=[(1, 2)], rotary=turn, causal=(2,)), 3, slow_axial),
-    Attention("axial groups, kernel", partial(Axial, order=3, groups=[(0, 2), 1], kernel=plus, causal=(0,)),
-              3, slow_axial, True),
-    Attention("divided kernel", partial(Divided, order=2, kernel=plus, causal=(1,)), 2, slow_divided, True,
-              output=slow_divided_output),
-    Attention("multiscale kernel, causal",
-              partial(Multi, order=3, stride=(2, 1, 3), query_stride=(1, 1, 2), kernel=plus, causal=(1,)), 3,
-              slow_multiscale, True),
-    Attention("divided", partial(Divided, order=3), 3, slow_divided, output=slow_divided_output),
-    Attention("divided causal", partial(Divided, order=2, causal=(0,)), 2, slow_divided, True,
-              output=slow_divided_output),
-    Attention("multiscale", partial(Multi, order=2), 2, slow_multiscale, True),
-    Attention("multiscale queries", partial(Multi, order=3, stride=(2, 1, 3), query_stride=2), 3,
-              slow_multiscale),
-    Attention("multiscale queries, kernel", partial(Multi, order=2, query_stride=(1, 2), kernel=plus, rotary=turn), 2,
-              slow_multiscale),
-    Attention("multiscale causal", partial(Multi, order=2, stride=(1, 2), causal=(0,)), 2,
-              slow_multiscale, True),
-    Attention("no attention", partial(names.none, order=2), 2, slow_none),
+    attention("full", Full),
+    attention("full causal", Full, causal=(0,), rotary=turn, qk_norm=True),
+    attention("full-linear", Full, 3, True, kernel=plus),
+    attention("full-linear causal", Full, kernel=plus, causal=(-1,)),
+    attention("product", K),
+    attention("sum", K, 3, combine="sum"),
+    attention("hot1", Hot1, 3, True),
+    attention("hot1 kernel", Hot1, kernel=plus),
+    attention("hot2 product", Hot2),
+    attention("rsqrt after, shared", bare, 2, True, pool="rsqrt", project="after", qk_center=True),
+    attention("causal product", K, 3, causal=(0,), qk_center=True, temperature=True),
+    attention("two causal modes", Hot2, 3, causal=(0, 2), qk_norm=False),
+    attention("short kernel", bare, kernel=short),
+    attention("causal kernel", bare, 2, True, causal=(0, 1), kernel=plus, pool="rsqrt"),
+    attention("tied product", Tied, 3),
+    attention("tied mix", Tied, 3, True, kind=MixedAttention, causal=(1,)),
+    attention("tied causal, rotary", Tied, 3, causal=(0,), rotary=turn),
+    attention("tied near, two causal modes", Tied, 3, causal=(0, 2), power=0.8, by_mode={0: NEAR, 1: TABLE}),
+    attention("one mode", K, 1, causal=(0,)),
+    attention("near product", bare, 3, by_mode={0: NEAR, -1: FAR}),
+    attention("near causal sum", K, causal=(0,), combine="sum", rotary=turn, by_mode={
+        0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}),
+    attention("near axial", Axial, 3, groups=[0, (1, 2), 2], by_mode={0: dict(window=1), -1: FAR}),
+    attention("near axial causal", Axial, 2, True, causal=(0,), qk_norm=True, rotary=turn, by_mode={0: NEAR, 1: TABLE}),
+    attention("near divided", Divided, 3, True, by_mode={0: NEAR}),
+    attention("axial", Axial, 3),
+    attention("axial causal", Axial, causal=(0,), qk_norm=True, rotary=turn),
+    attention("temporal", Axial, 2, True, groups=[0], bias=False),
+    attention("spatial", Axial, 3, groups=[(1, 2)], rotary=turn, causal=(2,)),
+    attention("axial groups, kernel", Axial, 3, True, groups=[(0, 2), 1], kernel=plus, causal=(0,)),
+    attention("divided", Divided, 3),
+    attention("divided kernel", Divided, 2, True, kernel=plus, causal=(1,)),
+    attention("multiscale", Multi, 2, True),
+    attention("multiscale queries", Multi, 3, stride=(2, 1, 3), query_stride=2),
+    attention("multiscale queries, kernel", Multi, query_stride=(1, 2), kernel=plus, rotary=turn),
+    attention("multiscale kernel, causal", Multi, 3, True, stride=(2, 1, 3), query_stride=(1, 1, 2), kernel=plus,
+              causal=(1,)),
+    attention("no attention", names.none),
 ]
 GRIDS = [
-    Grids("other grid, full", partial(Full, order=2, rotary=turn, qk_norm=True), 2, slow_full),
-    Grids("other grid, full-linear causal", partial(Full, order=3, kernel=plus, causal=(1,)), 3, slow_full,
-          True, same=(1,)),
-    Grids("other grid, product", partial(K, order=2), 2, slow_kronecker),
-    Grids("other grid, hot2 product", partial(Hot2, order=3, rotary=turn, qk_norm=False), 3, slow_kronecker, True),
-    Grids("other grid, rsqrt, temperature",
-          partial(bare, order=2, pool="rsqrt", temperature=True, qk_center=True), 2, slow_kronecker, True),
-    Grids("other grid, causal", partial(bare, order=3, causal=(0,), temperature=True, pool="sum"), 3, slow_kronecker,
-          same=(0,)),
-    Grids("other grid, two causal modes", partial(K, order=3, causal=(0, 2), shared=False, qk_center=True), 3,
-          slow_kronecker, True, same=(0, 2)),
-    Grids("other grid, sum", partial(bare, order=2, combine="sum"), 2, slow_kronecker, True, same=(0, 1)),
-    Grids("other grid, sum of one", partial(K, order=1, combine="sum", bias=False), 1, slow_kronecker, True),
-    Grids("other grid, kernel", partial(bare, order=2, kernel=plus), 2, slow_kronecker, True),
-    Grids("other grid, short kernel", partial(Hot1, order=2, kernel=short), 2, slow_kronecker),
-    Grids("other grid, short kernel, sum", partial(K, order=2, kernel=short, combine="sum", causal=(0,)), 2,
-          slow_kronecker, True, same=(0, 1)),
-    Grids("other grid, tied", partial(Tied, order=2), 2, slow_kronecker, same=(0, 1)),
-    Grids("other grid, tied of one", partial(Tied, order=1), 1, slow_kronecker, True),
-    Grids("other grid, tied causal", partial(Tied, order=3, causal=(1,), qk_norm=False), 3, slow_kronecker, True,
-          same=(0, 1, 2)),
-    Grids("other grid, temporal", partial(Axial, order=2, groups=[0], rotary=turn), 2, slow_axial, True, same=(1,)),
-    Grids("other grid, axial", partial(Axial, order=3, groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)), 3,
-          slow_axial, True, same=(0, 1, 2)),
-    Grids("other grid, multiscale", partial(Multi, order=2, stride=(1, 2), query_stride=(2, 1)), 2,
-          slow_multiscale),
-    Grids("other grid, multiscale causal", partial(Multi, order=3, causal=(1,), stride=(2, 1, 3), kernel=plus), 3,
-          slow_multiscale, True, same=(1,)),
+    other_grid("full", Full, rotary=turn, qk_norm=True),
+    other_grid("full-linear causal", Full, 3, True, (1,), kernel=plus, causal=(1,)),
+    other_grid("product", K),
+    other_grid("hot2 product", Hot2, 3, True, rotary=turn, qk_norm=False),
+    other_grid("rsqrt, temperature", bare, 2, True, pool="rsqrt", temperature=True, qk_center=True),
+    other_grid("causal", bare, 3, same=(0,), causal=(0,), temperature=True, pool="sum"),
+    other_grid("two causal modes", K, 3, True, (0, 2), causal=(0, 2), shared=False, qk_center=True),
+    other_grid("sum", bare, 2, True, (0, 1), combine="sum"),
+    other_grid("short kernel", Hot1, kernel=short),
+    other_grid("short kernel, sum", K, 2, True, (0, 1), kernel=short, combine="sum", causal=(0,)),
+    other_grid("tied", Tied, same=(0, 1)),
+    other_grid("tied causal", Tied, 3, True, (0, 1, 2), causal=(1,), qk_norm=False),
+    other_grid("axial", Axial, 3, True, (0, 1, 2), groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)),
+    other_grid("multiscale", Multi, stride=(1, 2), query_stride=(2, 1)),
+    other_grid("multiscale causal", Multi, 3, True, (1,), causal=(1,), stride=(2, 1, 3), kernel=plus),
 ]
 LINEAR = [
-    Linear("linear one mode", NdLinear, 1, slow_nd_linear),
-    Linear("linear two modes", NdLinear, 2, slow_nd_linear),
-    Linear("linear three modes", NdLinear, 3, slow_nd_linear),
-    Linear("linear four modes", NdLinear, 4, slow_nd_linear),
-    Linear("linear order", partial(NdLinear, sequence=(2, 0, 1)), 3, slow_nd_linear),
-    Linear("linear order, two modes", partial(NdLinear, sequence=(1, 0)), 2, slow_nd_linear),
-    Linear("linear full bias", partial(NdLinear, bias="full"), 3, slow_nd_linear),
-    Linear("linear full bias, order", partial(NdLinear, bias="full", sequence=(3, 1, 0, 2)), 4,
-              slow_nd_linear, True),
-    Linear("linear no bias", partial(NdLinear, bias=False), 3, slow_nd_linear),
-    Linear("linear order, three modes", partial(NdLinear, sequence=(0, 2, 1)), 3, slow_nd_linear, True),
-    Linear("linear full bias, two modes", partial(NdLinear, bias="full"), 2, slow_nd_linear, True),
-    Linear("linear no bias, order", partial(NdLinear, bias=False, sequence=(1, 0)), 2, slow_nd_linear),
+    linear("one mode", 1), linear("two modes", 2), linear("three modes", 3), linear("four modes", 4),
+    linear("order", 3, sequence=(2, 0, 1)), linear("order, two modes", 2, sequence=(1, 0)),
+    linear("order, three modes", 3, True, sequence=(0, 2, 1)),
+    linear("full bias", 3, bias="full"), linear("full bias, two modes", 2, True, bias="full"),
+    linear("full bias, order", 4, True, bias="full", sequence=(3, 1, 0, 2)),
+    linear("no bias", 3, bias=False), linear("no bias, order", 2, bias=False, sequence=(1, 0)),
 ]
 LAYERS = ATTENTION + GRIDS + LINEAR

@@ -133,47 +133,6 @@ def test_any_function_of_one_tensor_is_a_kernel(plain):
     assert_close(layer(x, mask)[mask], layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))[mask])
 
 
-@weighing
-@pytest.mark.parametrize("weigh", [softmax_map, KernelMap(nn.Softplus())], ids=["softmax", "kernel"])
-def test_hooks_see_every_submodule(kind, weigh):
-    "With and without gradient: profilers and quantizers look through hooks."
-    layer, x = kind(DIM, HEADS, 2, weigh=weigh, norm=nn.LayerNorm), torch.randn(2, 3, 4, DIM)
-    for context in (torch.no_grad, torch.enable_grad):
-        seen, handles = set(), []
-        for name, m in layer.named_modules():
-            handles.append(m.register_forward_hook(lambda *_, seen=seen, name=name: seen.add(name)))
-        with context():
-            layer(x)
-        for handle in handles:
-            handle.remove()
-        containers = {name for name, m in layer.named_modules() if isinstance(m, nn.ModuleList)}
-        assert set(dict(layer.named_modules())) - seen <= containers
-
-
-@weighs
-def test_a_row_that_may_see_nothing_is_zero(weigh):
-    q, k, v = (tensor(2, 1, 6, 4, seed=s) for s in range(3))
-    keys = torch.zeros(2, 3, 2, dtype=torch.bool)
-    keys[0, 1:] = True              # the first slice of a causal mode sees nothing; the second sample neither
-    seen, units = Seen((3, 2), keys, (0,)), torch.eye(6).double().expand(2, 1, 6, 6)
-    y, S = attend(weigh, q, k, v, seen), attend(weigh, q, k, units, seen)
-    assert not y[0, :, :2].any() and not y[1].any() and y[0, :, 2:].all()
-    assert_close(y, S @ v)
-    assert_close(S.sum(-1)[0, 0], torch.tensor([0, 0, 1, 1, 1, 1]).double())
-    assert_close(weigh(q, k, seen.dense()), S)
-
-
-@pytest.mark.parametrize("causal", [(), (0,), (1,), (0, 1)])
-@weighs
-def test_queries_may_stand_on_a_grid_of_their_own(causal, weigh):
-    "Here queries are every other key of the second mode, unless that is causal."
-    q, k, v = (tensor(2, 2, 3, 4, 5, seed=s) for s in range(3))
-    few, sizes = (q, (3, 4)) if 1 in causal else (q[:, :, :, ::2], (3, 2))
-    whole = attend(weigh, *(t.flatten(2, 3) for t in (q, k, v)), Seen((3, 4), None, causal)).unflatten(2, (3, 4))
-    part = attend(weigh, *(t.flatten(2, 3) for t in (few, k, v)), Seen((3, 4), None, causal, sizes))
-    assert_close(part.unflatten(2, sizes), whole if 1 in causal else whole[:, :, :, ::2])
-
-
 def test_later_values_must_be_finite_for_a_softmax_and_need_not_for_a_kernel():
     x = tensor(4, 2, DIM)
     broken = torch.cat([x[:2], x[2:] * float("nan")])

@@ -3,12 +3,7 @@ import pytest
 import torch
 from layers import DIM, HEADS, Axial, Divided, Full, Multi, random_mask
 
-from hot_nbdev.axial import (
-    AxialAttention,
-    DividedAttention,
-    MultiscaleAttention,
-    check_groups,
-)
+from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, check_groups
 from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures
 

@@ -1,21 +1,23 @@
 """What is counted, by hand; what `cost` says on the device meta, against runs. Chapter 12 has the formulas."""
 import copy
-import random
 import warnings
 from functools import partial
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from layers import any_attention, draw_sizes
+from often import examples
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev.attention import FullAttention, softmax_map
-from hot_nbdev.axial import AxialAttention
 from hot_nbdev.cost import Work, cost, count
 from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.names import ATTENTIONS, make_attention, make_kernel
+from hot_nbdev.names import ATTENTIONS, make_attention
 from hot_nbdev.positions import Rotary
 
 ARITHMETIC = ("multiply_adds", "additions", "exponentials", "parameters")
@@ -25,54 +27,22 @@ def arithmetic(work):
     return [getattr(work, name) for name in ARITHMETIC]
 
 
-def any_sizes(rng, k):
-    return [rng.randint(1, {1: 40, 2: 20, 3: 9, 4: 5}[k]) for _ in range(k)]
-
-
-def any_options(rng, name, k, width):
-    "Settings of a layer that was made by its name, and a kernel."
-    options = dict(causal=tuple(m for m in range(k) if rng.random() < 0.3), bias=rng.random() < 0.5)
-    if name != "none":
-        kernel = make_kernel(rng.choice([None, None, "elu", "prf"]), width, rng.randint(1, 6))
-        options |= dict(kernel=kernel, qk_norm=rng.random() < 0.5, rotary=rng.choice([None, Rotary(width)]))
-    if name in ("product", "sum", "axial"):
-        own = [dict(window=2), dict(bias="alibi"), dict(bias="learned", reach=3), dict(dropout=0.1)]
-        options["by_mode"] = {m: rng.choice(own) for m in range(k) if rng.random() < 0.3}
-    if name in ("product", "sum"):
-        options |= {key: rng.random() < 0.5 for key in ("shared", "qk_center", "temperature")}
-        options["pool"] = rng.choice(["mean", "sum", "rsqrt"])
-    if name == "multiscale":
-        options |= dict(causal=(), stride=rng.randint(1, 3), query_stride=rng.randint(1, 3), rotary=None)
-    return options
-
-
-@pytest.mark.parametrize("name", ["product", "sum", "full", "axial", "divided", "multiscale", "none"])
-def test_what_is_said_without_computing_is_what_a_run_does(name):
-    "Arithmetic exactly, for random settings, batches and masks; peak memory too where no kernel is fused."
-    rng = random.Random(name)
-    for _ in range(12):
-        k, heads, width = rng.randint(1, 4), rng.choice([1, 2, 4]), rng.choice([2, 4, 8])
-        options, sizes = any_options(rng, name, k, width), any_sizes(rng, k)
-        layer = make_attention(name, heads * width, heads, k, **options).eval()
-        batch, masked = rng.choice([1, 1, 3]), rng.random() < 0.5
-        mask = torch.ones(batch, *sizes, dtype=torch.bool) if masked else None
-        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-            run, plain = count(layer, torch.zeros(batch, *sizes, layer.dim), mask), FlopCounterMode(display=False)
-            with plain:
-                layer(torch.zeros(batch, *sizes, layer.dim), mask)
-        said = cost(layer, sizes, batch, masked=masked)
-        assert arithmetic(said) == arithmetic(run), (options, sizes)
-        assert 2 * run.multiply_adds == plain.get_total_flops()
-        if name in ("product", "sum"):
-            assert (said.peak, said.kept, said.largest) == (run.peak, run.kept, run.largest), (options, sizes)
-
-
-def test_one_group_of_all_modes_and_a_window_cost_what_full_attention_and_no_window_do():
-    axial, full = (cost(layer, (3, 2, 4)) for layer in (AxialAttention(8, 2, 3, [(0, 1, 2)]), FullAttention(8, 2, 3)))
-    assert axial.multiply_adds == full.multiply_adds
-    plain, near = (cost(make_attention("product", 8, 2, 2, by_mode=own), (30, 4))
-                   for own in (None, {0: dict(window=1)}))
-    assert (plain.multiply_adds, plain.exponentials) == (near.multiply_adds, near.exponentials)
+@examples(80)
+@given(data=st.data())
+def test_what_is_said_without_computing_is_what_a_run_does(data):
+    "Arithmetic exactly, for any settings, batches and masks; memory too where no kernel is fused."
+    case, batch, masked = any_attention(data), data.draw(st.sampled_from([1, 3])), data.draw(st.booleans())
+    sizes, layer = draw_sizes(data, case.order, {1: 40, 2: 20, 3: 9}[case.order]), case.layer(torch.float32)
+    x, mask = torch.zeros(batch, *sizes, layer.dim), torch.ones(batch, *sizes, dtype=torch.bool) if masked else None
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        run, plain = count(layer, x, mask), FlopCounterMode(display=False)
+        with plain:
+            layer(x, mask)
+    said = cost(layer, sizes, batch, masked=masked)
+    assert arithmetic(said) == arithmetic(run)
+    assert 2 * run.multiply_adds == plain.get_total_flops()
+    if isinstance(layer, KroneckerAttention):
+        assert (said.peak, said.kept, said.largest) == (run.peak, run.kept, run.largest)
 
 
 @pytest.mark.parametrize("make", [FullAttention, KroneckerAttention])
@@ -110,13 +80,16 @@ def test_a_fused_backward_pass_is_charged():
 
 
 @pytest.mark.parametrize("name", ATTENTIONS)
-def test_gradients_and_inference_mode_do_not_change_the_arithmetic(name):
+def test_gradients_and_inference_mode_do_not_change_the_arithmetic_and_an_empty_batch_takes_nothing(name):
     layer, x = make_attention(name, 8, 2, 3).eval(), torch.zeros(1, 3, 4, 5, 8)
     with torch.inference_mode():
         quiet = count(layer, x)
     with torch.no_grad():
         assert count(layer, x) == quiet
     assert arithmetic(count(layer, x)) == arithmetic(quiet)
+    for masked in (False, True):
+        assert name == "axial-token" or cost(layer, (3, 4, 5), 0, masked=masked).multiply_adds == 0
+    assert cost(layer, (3, 4, 5), 6).multiply_adds == 6 * quiet.multiply_adds
 
 
 def test_by_hand():
@@ -165,15 +138,6 @@ def test_quantized_layers(name, options):
         assert arithmetic(said)[:3] == arithmetic(whole)[:3]
         matrices = sum(p.numel() for n, p in layer.named_parameters() if n.startswith("to_"))
         assert said.parameters == whole.parameters - matrices
-
-
-@pytest.mark.parametrize("name", ATTENTIONS)
-def test_an_empty_batch_takes_nothing(name):
-    layer = make_attention(name, 8, 2, 2)
-    for masked in (False, True):
-        if name != "axial-token":
-            assert cost(layer, (3, 4), 0, masked=masked).multiply_adds == 0
-    assert cost(layer, (3, 4), 6).multiply_adds == 6 * cost(layer, (3, 4)).multiply_adds
 
 
 class Silent(nn.Module):

@@ -6,6 +6,8 @@ import tensorly as tl
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from layers import F64
+from layers import tensor as draw
 from often import examples
 from torch.testing import assert_close
 
@@ -13,12 +15,7 @@ from hot_nbdev import factorization as f
 from hot_nbdev import universality as u
 from hot_nbdev.kronecker import kron
 
-F64 = torch.float64
 sizes = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3)
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
 
 
 @examples(100)

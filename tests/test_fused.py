@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 import torch
 from chapters import ROOT
+from forks import fresh
 from torch.testing import assert_close
 
 from hot_nbdev import fused
-from hot_nbdev.attention import softmax_map
 from hot_nbdev.kernels import KernelMap, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention, mean, product
 from hot_nbdev.names import make_attention
-from hot_nbdev.streams import step, steps
+from hot_nbdev.streams import steps
 
 FOLDER = os.environ.get("HOT_TRITON", "")
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -41,20 +41,15 @@ def checked(*call, **more):
     return done.stdout
 
 
-@needs_triton
-def test_the_kernel_equals_the_plain_form_in_both_passes():
-    shapes = os.environ.get("HOT_FUSED_SHAPES", "24")
-    assert f"{shapes} shapes are equal" in checked("equal", shapes, TRITON_INTERPRET="1")
+SHAPES = os.environ.get("HOT_FUSED_SHAPES", "24")
 
 
 @needs_triton
-def test_the_operation_is_one_for_pytorch_and_its_compiler():
-    assert "is sound" in checked("operation", TRITON_INTERPRET="1")
-
-
-@needs_triton
-def test_the_compiler_looks_into_the_operations_in_both_passes():
-    assert "kernels in the two graphs" in checked("traced", TRITON_INTERPRET="0")
+@pytest.mark.parametrize("call, interpret, says", [
+    (("equal", SHAPES), "1", f"{SHAPES} shapes are equal"), (("operation",), "1", "is sound"),
+    (("traced",), "0", "kernels in the two graphs")], ids=["equal", "operation", "traced"])
+def test_the_kernel_equals_the_plain_form_and_is_one_operation_that_the_compiler_looks_into(call, interpret, says):
+    assert says in checked(*call, TRITON_INTERPRET=interpret)
 
 
 @needs_triton
@@ -66,7 +61,7 @@ def test_no_tile_needs_a_stack(tmp_path):
 
 def test_triton_is_not_imported_before_it_is_used():
     code = "import sys, hot_nbdev.fused; assert 'triton' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+    fresh(code, ROOT)
 
 
 def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog, monkeypatch):
@@ -77,24 +72,6 @@ def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog, monkeypatch):
         for _ in range(2):
             assert_close(fused.fused_product(maps, v), product(maps, v), rtol=0, atol=0)
     assert len(caplog.records) == 1 and "product" in caplog.text
-
-
-@pytest.mark.parametrize("combine", [product, mean, fused.fused_product])
-@pytest.mark.parametrize("weigh", [softmax_map, KernelMap(elu_features)])
-def test_a_step_of_a_stream_is_one_graph_and_with_a_kernel_of_static_shapes(weigh, combine):
-    "What recording needs: no break, and a state whose shapes stay; softmax keeps all frames, so its state grows."
-    torch.manual_seed(0)
-    layer = KroneckerAttention(16, 2, 3, causal=(0,), combine=combine, weigh=weigh).eval()
-    x = torch.randn(2, 6, 3, 4, 16)
-    torch._dynamo.reset()
-    compiled, state, shapes = torch.compile(step, backend="aot_eager", fullgraph=True), None, []
-    with torch.no_grad():
-        want = layer(x)
-        for i in range(6):
-            y, state = compiled(layer, x[:, i], state)
-            assert_close(y, want[:, i], rtol=1e-4, atol=1e-5)
-            shapes.append({name: t.shape for name, t in state.tensors.items()})
-    assert (shapes[1] == shapes[-1]) == (weigh is not softmax_map)
 
 
 def test_fuse_changes_kronecker_layers_and_back():

@@ -69,35 +69,26 @@ def test_a_repository_of_a_pickle_alone_is_refused(hub):
         pull_model("someone/old")
 
 
-def test_a_commit_stays_what_it_is(hub):
-    first, second = (make_model(KINDS[1]) for _ in range(2))
-    number = push_model(first, "someone/thing", token="hf_x")
-    assert push_model(second, "someone/thing", token="hf_x", message="Better") != number and hub.messages == ["Better"]
-    assert pull_model("someone/thing", number).head.weight.equal(first.head.weight)
-    assert pull_model("someone/thing").head.weight.equal(second.head.weight)
-
-
-def test_branches_and_private_repositories(hub):
-    first, second = (make_model(KINDS[1]) for _ in range(2))
-    push_model(first, "someone/thing", token="hf_x", private=True)
+def test_commits_and_branches_stay_what_they_are_and_repositories_may_be_private(hub):
+    first, second, third = (make_model(KINDS[1]) for _ in range(3))
+    number = push_model(first, "someone/thing", token="hf_x", private=True)
     assert hub.made.get("private") or hub.made.get("visibility") == "private"
-    push_model(second, "someone/thing", token="hf_x", revision="try")
-    assert pull_model("someone/thing").head.weight.equal(first.head.weight)
-    assert pull_model("someone/thing", "try").head.weight.equal(second.head.weight)
+    push_model(third, "someone/thing", token="hf_x", revision="try")
+    assert push_model(second, "someone/thing", token="hf_x", message="Better") != number and hub.messages == ["Better"]
+    for revision, model in ((number, first), (None, second), ("try", third)):
+        assert pull_model("someone/thing", revision).head.weight.equal(model.head.weight)
 
 
-def test_a_card_is_written_once(hub):
-    model = make_model(KINDS[1])
+def test_a_card_that_the_hub_reads_is_written_once_and_says_how_the_model_is_loaded(hub):
+    model, names = make_model(KINDS[1]), {}
     push_model(model, "someone/thing", token="hf_x")
-    assert hub.find("someone/thing", "main")[1]["README.md"].decode() == model_card(model, "someone/thing")
+    text = hub.find("someone/thing", "main")[1]["README.md"].decode()
+    assert text == model_card(model, "someone/thing") and library.ModelCard(text).data.library_name == "hot_nbdev"
+    exec(text.split("```")[1].removeprefix("python"), names)
+    assert names["model"].head.weight.equal(model.head.weight)
     hub.commit("someone/thing", "main", {"README.md": b"mine"})
     push_model(model, "someone/thing", token="hf_x")
     assert hub.find("someone/thing", "main")[1]["README.md"] == b"mine"
-
-
-def test_the_card_is_one_that_the_hub_reads():
-    card = library.ModelCard(model_card(make_model(KINDS[1]), "someone/thing"))
-    assert card.data.library_name == "hot_nbdev" and "load_model(snapshot_download('someone/thing'" in card.text
 
 
 def test_what_was_downloaded_needs_no_network(hub, tmp_path):
@@ -121,10 +112,3 @@ def test_what_could_not_be_pulled_is_not_pushed(hub):
     with pytest.raises(ValueError, match="load_model could not read it"):
         push_model(model, "someone/thing", token="hf_x")
     assert hub.asked == []
-
-
-def test_the_card_says_how_the_model_is_loaded(hub):
-    model, names = make_model(KINDS[1]), {}
-    push_model(model, "someone/thing", token="hf_x")
-    exec(model_card(model, "someone/thing").split("```")[1].removeprefix("python"), names)
-    assert names["model"].head.weight.equal(model.head.weight)

@@ -15,15 +15,10 @@ from hot_nbdev.kernels import (
     PositiveRandomFeatures,
     draw_directions,
     elu_features,
-    features_of,
-    kernel_map,
-    log_features,
     log_linear_attention,
-    relu_features,
     row_by_row,
     running_sums,
     stable,
-    thin_map,
 )
 from hot_nbdev.kronecker_attention import product, steps_of
 
@@ -38,10 +33,7 @@ def test_loud_causal_kernels_are_those_of_exact_arithmetic(causal):
     low, high, x = make(), make().double(), 5 * torch.randn(6, 5, DIM)
     high.load_state_dict(low.state_dict())
     assert_close(low(x).double(), high(x.double()), rtol=1e-3, atol=1e-3)
-
-
-def test_running_sums_carry_any_scale():
-    s, top = tensor(7, 2).exp(), 300 * tensor(7, 2, seed=2)
+    s, top = tensor(7, 2).exp(), 300 * tensor(7, 2, seed=2)         # sums carry any scale
     for axis in (0, -2):
         sums, scale = running_sums(s, top, axis)
         assert_close(sums.log() + scale, (s.log() + top).logcumsumexp(0))
@@ -59,13 +51,6 @@ def test_where_nothing_may_be_seen_the_result_is_zero():
             assert not KernelMap(phi).attend(q, k, v, seen).any()
 
 
-def test_a_map_gives_nothing_to_what_is_not_seen():
-    q, k, seen = tensor(4, 3).exp(), tensor(5, 3, seed=2).exp(), torch.ones(4, 5, dtype=torch.bool).tril()
-    S = kernel_map(q, k, seen)
-    assert not S[~seen].any() and (S[seen] > 0).all()
-    assert_close(S.sum(-1), torch.ones(4, dtype=S.dtype))
-
-
 class Squares(torch.nn.Module):
     def forward(self, t):
         return t.square()
@@ -81,32 +66,13 @@ def test_features_may_be_zero_for_a_key_or_for_all():
         assert not S[0].any() and layer(x, own).isfinite().all()
 
 
-def test_a_product_of_kernels_is_that_of_its_maps():
-    q, k = ([tensor(3, 2, seed=s).exp(), tensor(4, 5, seed=s + 1).exp()] for s in (1, 3))
-    v = tensor(3, 4, 2)
-    A, B = (kernel_map(*each) for each in zip(q, k, strict=True))
-    pairs = [tuple(t[None, None] for t in thin_map(*each)) for each in zip(q, k, strict=True)]
-    assert_close(product(pairs, v[None, None])[0, 0], torch.einsum("ia,jb,abd->ijd", A, B, v))
-
-
-def test_log_features_are_those_of_the_formula():
-    x, omega = tensor(3, 4), tensor(5, 4, seed=2)
-    want = (x @ omega.T - x.square().sum(-1, keepdim=True) / 2).exp() / 5 ** 0.5
-    assert_close(log_features(x, omega).exp(), want)
-
-
-def test_directions_have_their_lengths():
+def test_directions_have_their_lengths_and_with_one_feature_both_signs():
     W = draw_directions(5, 3, regularized=True)
     assert_close(W[:3] @ W[:3].T, 3 * torch.eye(3, dtype=W.dtype))
     assert_close(W.norm(dim=-1), torch.full((5,), 3 ** 0.5, dtype=W.dtype))
     lengths = draw_directions(4000, 4).norm(dim=-1).square()        # chi-square with four degrees of freedom
     assert abs(lengths.mean() - 4) < 0.2 and abs(lengths.var() - 8) < 1
-
-
-def test_directions_of_one_feature_point_both_ways():
-    "The sign of an orthogonal matrix has to be drawn too."
-    W = draw_directions(64, 1)
-    assert 16 < (W > 0).sum() < 48
+    assert 16 < (draw_directions(64, 1) > 0).sum() < 48             # of an orthogonal matrix the sign is drawn too
 
 
 def test_a_pair_of_features_has_normalizers_of_at_least_one():
@@ -115,19 +81,6 @@ def test_a_pair_of_features_has_normalizers_of_at_least_one():
     phi = PositiveRandomFeatures(4, 8, dtype=torch.float64)
     a, b = stable(phi.logarithms(q), phi.logarithms(k))
     assert (a @ b.sum(0) >= 1).all() and (a <= 1).all() and (b <= 1).all()
-
-
-def test_scaling_leaves_the_map_as_it_is():
-    q, k, mask = tensor(6, 4), tensor(5, 4, seed=2), torch.tensor([True, True, False, True, True])
-    kernel = PositiveRandomFeatures(4, 8, dtype=torch.float64)
-    scaled = kernel_map(*features_of(kernel, q, k, mask[:, None]))
-    assert_close(scaled, kernel_map(kernel(q), kernel(k) * mask[:, None]))
-
-
-def test_features_of_each_entry_are_those_of_their_names():
-    t = tensor(3, 4)
-    assert_close(elu_features(t), torch.where(t > 0, t + 1, t.exp()))
-    assert_close(relu_features(t), t.clamp(min=0) + 1e-3)
 
 
 PLANS = [((3, 4), (2, 9), 5), ((8, 6), (2, 1), 3), ((5, 5), (20, 20), 64), ((7, 2), (1, 30), 2), ((4, 9), (4, 3), 1)]

@@ -130,21 +130,6 @@ def test_rows_are_complete(bench, kin, rows):
     assert all(sorted(s) == list(bench.SEEDS) for s in seeds.values())
 
 
-def test_a_search_goes_on_until_the_best_rate_is_inside(bench):
-    layer = "NdLinear", "out 2x2x100", "large"
-
-    def row(key, val):
-        return dict(zip(bench.KEY, map(str, key), strict=True)) | {"val": str(val)}
-    keys = bench.following(layer, [])
-    assert {key[0] for key in keys} == {"rate"} and {key[-1] for key in keys} == {1e-3, 3e-3, 1e-2}
-    rows = [row(key, 0.5 + key[-1]) for key in keys]                        # the larger, the better
-    assert bench.following(layer, rows[:-1]) == keys[-1:]                   # one is missing
-    more = bench.following(layer, rows)
-    assert more == [("rate", *layer, seed, 3e-2) for seed in bench.RATE_SEEDS]
-    rows += [row(key, "-inf") for key in more]                              # its weights were no numbers
-    assert bench.following(layer, rows, [0, 1]) == [("main", *layer, seed, 1e-2) for seed in (0, 1)]
-
-
 def test_differences_that_are_put_into_rows_are_found(bench, rows):
     "Invented scores: one layer is four points behind NdLinear and one is not; what weakens a comparison is named."
     main = [dict(r) for r in rows if r["study"] == "main"]

@@ -51,14 +51,11 @@ def test_applying_equals_the_formed_matrix(sizes, batch, own, transpose, data):
     assert_close(y.flatten(-len(sizes) - 1, -2), K @ x.flatten(-len(sizes) - 1, -2))
 
 
-def test_factors_and_tensor_broadcast_their_batches():
+def test_batches_of_factors_and_tensor_broadcast_and_may_be_empty():
     A, B, x = tensor(3, 2, 4), tensor(2, 5, seed=2), tensor(7, 1, 4, 5, 6)
     y = kron_apply([A, B], x)
     assert y.shape == (7, 3, 2, 2, 6)
     assert_close(y[4, 1], kron_apply([A[1], B], x[4, 0]))
-
-
-def test_batches_of_factors_broadcast_and_may_be_empty():
     A, B = tensor(5, 2, 3, 3), tensor(2, 4, 4, seed=1)
     assert_close(kron(A, B)[3, 1], torch.kron(A[3, 1], B[1]))
     assert_close(kron_sum(A, B)[3, 1], torch.kron(A[3, 1], eye(4)) + torch.kron(eye(3), B[1]))

@@ -7,6 +7,7 @@ from layers import DIM, HEADS, Axial, Divided, Full, Hot1, Hot2, K, Multi, Tied,
 from torch.testing import assert_close
 
 from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures, elu_features, relu_features
+from hot_nbdev.positions import Rotary
 
 prf = partial(PositiveRandomFeatures, DIM // HEADS, 6)
 KERNELS = {"softmax": None, "elu": elu_features, "relu": relu_features, "prf": prf(), "smreg": prf(regularized=True)}
@@ -14,7 +15,8 @@ NEAR = {0: dict(window=2, bias="alibi"), 1: dict(bias="learned", reach=2), 2: di
 LAYERS = {
     "product": K, "product bare": partial(K, qk_norm=False), "sum": partial(K, combine="sum"),
     "sum bare": partial(K, combine="sum", qk_norm=False), "hot1": Hot1, "hot1 normed": partial(Hot1, qk_norm=True),
-    "hot2": Hot2, "hot2 text": partial(Hot2, qk_norm=False), "hot2 sum": partial(Hot2, combine="sum"),
+    "turned": partial(Hot1, rotary=Rotary(DIM // HEADS), temperature=True), "hot2": Hot2,
+    "hot2 text": partial(Hot2, qk_norm=False), "hot2 sum": partial(Hot2, combine="sum"),
     "centred": partial(K, qk_norm=False, qk_center=True, temperature=True, pool="rsqrt"),
     "near": partial(K, qk_norm=False, by_mode=NEAR), "near sum": partial(K, combine="sum", by_mode=NEAR),
     "full": Full, "full normed": partial(Full, qk_norm=True), "axial": Axial,
@@ -68,16 +70,19 @@ def test_no_later_position_changes_an_earlier_output_by_a_bit(name, kernel, caus
 
 
 @every
-@pytest.mark.parametrize("loud", [20, 100])
+@pytest.mark.parametrize("loud", [1, 20, 100])
 @torch.no_grad()
 def test_the_chunks_of_a_stream_are_the_whole(name, kernel, loud):
-    "Quiet ones are those of test_streams.py."
-    layer = make(name, kernel, (0,), torch.float64)
-    x, masks = inputs(loud, torch.float64)
-    for mask in masks:
-        y = layer(x, mask)
-        for cuts in ([1, 1, 1, 1, 1], [2, 3]):
-            assert_close(stepped(layer, x, mask, 0, cuts)[0], y, rtol=1e-6, atol=1e-6 * loud)
+    "Along any mode, one frame at a time, some at once, all at once; in a batch of several axes too."
+    for c in (0, 1, 2) if loud == 1 and name != "multiscale" else (0,):
+        layer, (x, masks) = make(name, kernel, (c,), torch.float64), inputs(loud, torch.float64)
+        n = x.shape[c + 1]
+        for mask in masks:
+            y = layer(x, mask)
+            for i, cuts in enumerate(([1] * n, [2, n - 2], [n])):
+                own, their = (x, mask) if i else (x[None], None if mask is None else mask[None])
+                near = dict(rtol=0, atol=1e-12) if loud == 1 else dict(rtol=1e-6, atol=1e-6 * loud)
+                assert_close(stepped(layer, own, their, c, cuts)[0].view(y.shape), y, **near)
 
 
 @every

@@ -4,15 +4,12 @@ import csv
 import gc
 import importlib.util
 import json
-import os
-import subprocess
-import sys
-import warnings
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 import torch
+from forks import fresh
 from torch import nn
 from torch.testing import assert_close
 
@@ -20,7 +17,7 @@ from hot_nbdev.maps import model_maps
 from hot_nbdev.model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, load_model, make_model
 from hot_nbdev.names import ATTENTIONS, found, make_attention
-from hot_nbdev.patches import STEMS, PatchEmbed
+from hot_nbdev.patches import PatchEmbed
 from hot_nbdev.transformer import FeedForward
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,37 +80,6 @@ def test_every_attention_by_name_with_masks(kind, name):
     assert not silent and all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
-@named
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_any_number_of_modes(name, order):
-    if name == "spatial" and order == 1:
-        pytest.skip("no mode but the first")
-    torch.manual_seed(0)
-    model = HOTEncoder(HOTConfig(**SMALL, attention=name, patch=(2,) * order)).eval()
-    assert model(torch.randn(2, *(4, 3, 2, 5)[:order], 1)).shape == (2, *(2, 2, 1, 3)[:order], 16)
-
-
-@kind
-@pytest.mark.parametrize("stem", ["linear", "conv"])
-def test_a_larger_frame_changes_nothing(kind, stem):
-    "A sample in a larger frame of padding gives what it gives alone, where the head allows other sizes."
-    if kind in ("flatten", "forecaster"):
-        pytest.skip("the head flattens")
-    model, x = make(kind, stem=stem, dtype=torch.float64, patch=(2, 2), stem_width=5)
-    modes = (1, 2)
-    larger = [n + 4 if a in modes else n for a, n in enumerate(x.shape)]
-    frame = torch.full(larger, float("nan"), dtype=x.dtype)
-    frame[:, :x.shape[1], :x.shape[2]] = x
-    mask = torch.zeros(frame.shape[:3], dtype=torch.bool)
-    mask[:, :x.shape[1], :x.shape[2]] = True
-    y, z = model(x), model(frame, mask)
-    if kind == "forecaster, mean":
-        z = z[..., :x.shape[2]]
-    elif kind != "classifier":
-        z = z[:, :y.shape[1], :y.shape[2]]
-    assert_close(z, y, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("name", [n for n in ATTENTIONS if n not in ("multiscale", "axial-token")])
 @pytest.mark.parametrize("stem", ["linear", "conv"])
 def test_a_causal_encoder_leaks_nothing(name, stem):
@@ -138,41 +104,6 @@ def test_save_and_load(kind, dtype, tmp_path):
     for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True):
         assert a.dtype == b.dtype and torch.equal(a, b)
     assert next(load_model(tmp_path, dtype=torch.float64).parameters()).dtype == torch.float64
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_loading_says_what_is_missing(name, saved, tmp_path):
-    (tmp_path / name).unlink()
-    with pytest.raises(FileNotFoundError, match=name):
-        load_model(tmp_path)
-
-
-@kind
-def test_compiles_to_one_graph(kind):
-    torch.compiler.reset()
-    model, x = make(kind, depth=1)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    with torch.no_grad():
-        assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
-        mask = some(x, kind)
-        assert_close(compiled(x, mask), model(x, mask), rtol=1e-4, atol=1e-5)
-
-
-@pairs
-def test_autocast(kind, name):
-    model, x = make(kind, attention=name)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        y = model(x, some(x, kind))
-    want = model(x, some(x, kind))
-    assert (y.float() - want).norm() < 0.1 * want.norm()
-
-
-@kind
-def test_device_and_dtype(kind):
-    model, x = make(kind, device="meta", dtype=torch.float64, positions="learned", sizes=(6, 9),
-                    position_modes=None)
-    assert all(t.device.type == "meta" and t.dtype == torch.float64 for t in model.state_dict().values())
-    assert model(x.to("meta")).device.type == "meta"
 
 
 @kind
@@ -224,14 +155,21 @@ def test_half_precision_sums_do_not_overflow():
     assert model(torch.full((1, 2000, 3), 100.0, dtype=torch.float16)).isfinite().all()
 
 
-def test_a_subclass_does_not_take_over_the_models_of_its_settings(tmp_path):
-    class Mine(HOTClassifier):
-        "Has the settings of the classifier."
-    config = ClassifierConfig(patch=(2, 2), dim=8, heads=2, depth=1)
+def test_a_subclass_and_a_mixin_do_not_take_over_the_models_of_their_settings(tmp_path):
+    hub = pytest.importorskip("huggingface_hub")
+
+    class Shared(HOTClassifier, hub.PyTorchModelHubMixin):
+        "Has the settings of the classifier, and can be put on a hub."
+    config = ClassifierConfig(**SMALL, patch=(2, 3), classes=5, attention_options={"qk_norm": True})
+    torch.manual_seed(0)
+    model, x = Shared(config).eval(), torch.randn(2, 6, 9, 1)
+    model.save_pretrained(tmp_path / "shared")
+    again = Shared.from_pretrained(tmp_path / "shared").eval()
+    assert again.config == config and torch.equal(again(x), model(x))
     make_model(config).save(tmp_path)
     assert type(make_model(config)) is type(load_model(tmp_path)) is HOTClassifier
-    assert type(Mine.load(tmp_path)) is Mine
-    del Mine
+    assert type(Shared.load(tmp_path)) is Shared
+    del Shared, model, again
     gc.collect()
 
 
@@ -239,9 +177,7 @@ def test_a_model_loads_without_an_import_that_registers_it(tmp_path):
     make_model(found(MODELS, "linear").config_class(12, (3,))).save(tmp_path / "linear")
     make_model(ClassifierConfig(**SMALL, ff="ndlinear")).save(tmp_path / "ndlinear")
     code = "from hot_nbdev import load_model; print(*(type(load_model(n)).__name__ for n in ('linear', 'ndlinear')))"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=env)
-    assert done.stdout.split() == ["LinearForecaster", "HOTClassifier"], done.stderr
+    assert fresh(code, tmp_path).split() == ["LinearForecaster", "HOTClassifier"]
 
 
 def test_frozen_configurations():
@@ -268,11 +204,9 @@ def test_separate_heads_are_all_in_the_output_and_all_train(normalize):
     assert {h: tuple(y.shape) for h, y in found.items()} == {3: (2, 3, 5), 7: (2, 7, 5)}
     for h, y in found.items():
         assert_close(y, model(x, mask, horizon=h))
-    before = copy.deepcopy(model.heads.state_dict())
     sum(y.square().mean() for y in found.values()).backward()
-    torch.optim.SGD(model.parameters(), 0.1).step()
-    assert all(not torch.equal(t, before[name]) for name, t in model.heads.state_dict().items())
-    assert sorted(model(x, mask, horizon="all")) == [3, 7] and len(model_maps(model, x, mask, horizon="all")) == 2
+    assert all(p.grad.any() for p in model.heads.parameters())
+    assert len(model_maps(model, x, mask, horizon="all")) == 2
     with pytest.raises(ValueError, match="horizon is 'some'"):
         model(x, horizon="some")
 
@@ -333,15 +267,6 @@ def test_a_row_without_a_format_has_the_defaults_of_its_time(attention, options)
     assert ModelConfig.from_dict({**told, "format": 2}) != config
 
 
-@pytest.mark.parametrize("wrong", [3, 0, 1, "2", None])
-def test_a_file_of_a_later_format_is_refused(wrong, tmp_path):
-    ClassifierConfig(**SMALL).save(tmp_path / "config.json")
-    saved = {**json.loads((tmp_path / "config.json").read_text(encoding="utf-8")), "format": wrong}
-    (tmp_path / "config.json").write_text(json.dumps(saved), encoding="utf-8")
-    with pytest.raises(ValueError, match="config.json: .*format is .* but this version knows 2; install a later"):
-        ModelConfig.load(tmp_path / "config.json")
-
-
 def test_settings_written_by_hand_have_the_defaults_of_today():
     "They do not say which model they are of, or leave the options out."
     for text in ({}, {"model": "encoder"}, {"attention": "sum", "attention_options": {}}):
@@ -371,6 +296,8 @@ DAMAGE = {
     "no groups": (lambda s: {**s, "attention": "axial", "attention_options": {"groups": 5}}, "groups is 5, but must"),
     "features": (lambda s: {**s, "kernel": "prf", "kernel_features": 10 ** 9}, "kernel_features is 1000000000"),
     "mode": (lambda s: {**s, "attention_options": {"by_mode": {"7": {}}}}, "by_mode has mode 7, but of the 2 modes"),
+    **{f"format {n}": (lambda s, n=n: {**s, "format": n}, "format is .* but this version knows 2; install a later")
+       for n in (3, 0, 1, "2", None)},
     "of a mode": (lambda s: {**s, "attention_options": {"by_mode": {"0": {"bias": "learned"}}}},
                   "reach is None with bias='learned'; give it"),
 }
@@ -391,27 +318,6 @@ def test_damaged_settings_are_one_line_that_names_the_file(damage, saved, tmp_pa
     one_line(error, path)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null", "[" * 100_000, '{"a":' * 100_000, "\xff"])
-def test_what_is_no_json_is_one_line_that_names_the_file(text, saved, tmp_path):
-    path = tmp_path / "config.json"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ValueError) as error:
-        load_model(tmp_path)
-    one_line(error, path)
-
-
-@pytest.mark.parametrize("cut", [0, 4, 100, -4, -1, "pickled"])
-def test_damaged_weights_are_one_line_that_names_the_file(cut, saved, tmp_path):
-    path = tmp_path / "model.safetensors"
-    if cut == "pickled":
-        torch.save(saved.state_dict(), path)
-    else:
-        path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(ValueError, match="cannot be read") as error:
-        load_model(tmp_path)
-    one_line(error, path)
-
-
 @pytest.mark.parametrize("change, message", [
     (dict(classes=7), "head.weight is .5, 16., but .7, 16. is expected"),
     (dict(depth=3), "encoder.blocks.2.* is missing"),
@@ -421,22 +327,6 @@ def test_weights_of_another_model_are_refused_before_memory_is_taken(change, mes
     with pytest.raises(ValueError, match=f"does not fit config.json beside it: .*{message}") as error:
         load_model(tmp_path)
     one_line(error, tmp_path / "model.safetensors")
-
-
-@pytest.mark.parametrize("fails", ["weights", "settings"])
-def test_a_save_that_fails_leaves_the_model_that_was_there(fails, saved, tmp_path, monkeypatch):
-    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    other, _ = make("classifier", seed=1, depth=1)
-
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-    if fails == "weights":
-        monkeypatch.setattr("safetensors.torch.save_file", full)
-    else:
-        monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space"):
-        other.save(tmp_path)
-    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
 class OwnConfig(ModelConfig):
@@ -458,11 +348,6 @@ def test_a_model_of_ones_own_stands_in_the_table(tmp_path, monkeypatch):
         make_model(OwnConfig())         # that class has other settings
     monkeypatch.setitem(MODELS, "own", Own)
     assert type(make_model(OwnConfig())) is Own and ModelConfig.from_dict({"model": "own"}) == OwnConfig()
-
-
-@pytest.mark.parametrize("name", sorted(MODELS))
-def test_settings_of_every_kind_find_their_class(name):
-    assert ModelConfig.from_dict({"model": name}) == found(MODELS, name).config_class()
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.complex64, torch.bool])
@@ -504,50 +389,6 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
             ClassifierConfig(**wrong)
 
 
-def dynamic(model, x, mask, onnx=False):
-    "The model exported for any batch, as a program of PyTorch or of ONNX."
-    batch = torch.export.Dim("batch", min=2, max=64)
-    more = dict(dynamic_shapes=({0: batch}, {0: batch}))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if onnx:
-            return torch.onnx.export(model, (x, mask), dynamo=True, verbose=False, optimize=False, **more).model_proto
-        return torch.export.export(model, (x, mask), **more).module()
-
-
-def larger(x, mask, n=5):
-    return torch.randn(n, *x.shape[1:]), torch.rand(n, *mask.shape[1:]) < 0.6
-
-
-@pytest.mark.parametrize("kind, name", [*((kind, "product") for kind in KINDS), *(
-    ("segmenter", name) for name in ("full-linear", "multiscale", "axial-token"))])
-def test_exports(kind, name):
-    "With any batch; layers alone are exported by test_contracts.py."
-    model, x = make(kind, attention=name, depth=1)
-    program = dynamic(model, x, some(x, kind))
-    for given in (larger(x, some(x, kind)), larger(x, some(x, kind), 3)):
-        assert_close(program(*given), model(*given), rtol=1e-4, atol=1e-5)
-
-
-def test_a_model_runs_in_onnx_with_any_batch():
-    "With the attention that no list of layers.py has."
-    pytest.importorskip("onnxscript", reason="needs onnxscript")
-    runtime = pytest.importorskip("onnx.reference", reason="needs onnx")
-    model, x = make("segmenter", attention="axial-token", depth=1)
-    program = runtime.ReferenceEvaluator(dynamic(model, x, some(x, "segmenter"), onnx=True))
-    given = larger(x, some(x, "segmenter"))
-    y, = program.run(None, {name: t.numpy() for name, t in zip(program.input_names, given, strict=True)})
-    assert_close(torch.from_numpy(y), model(*given).detach(), rtol=1e-3, atol=1e-4)
-
-
-def test_a_stem_of_ones_own_in_a_saved_model(tmp_path, monkeypatch):
-    monkeypatch.setitem(STEMS, "deep", lambda c, dim, patch, *, device, dtype, **_: nn.Sequential(
-        nn.Linear(c * patch[0] * patch[1], dim, device=device, dtype=dtype), nn.Tanh()))
-    model, x = make("classifier", stem="deep")
-    model.save(tmp_path)
-    assert torch.equal(load_model(tmp_path)(x), model(x))
-
-
 TRAINER = """
 import sys; sys.modules["torchvision"] = None       # transformers imports one, and needs none
 import torch
@@ -578,23 +419,4 @@ def test_the_trainer_of_transformers_takes_a_module_that_holds_a_model(tmp_path)
     "It sets an attribute of `model.config`, which our settings refuse; so it is given a model with a loss around it."
     if not importlib.util.find_spec("transformers"):        # imported here, it would be half there for PEFT's tests
         pytest.skip("needs transformers")
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", TRAINER], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "False True"
-
-
-def test_sharing_by_a_mixin_keeps_working(tmp_path):
-    hub = pytest.importorskip("huggingface_hub")
-
-    class Shared(HOTClassifier, hub.PyTorchModelHubMixin):
-        "A classifier that can be put on a hub."
-    config = ClassifierConfig(**SMALL, patch=(2, 3), classes=5, attention_options={"qk_norm": True})
-    torch.manual_seed(0)
-    model, x = Shared(config).eval(), torch.randn(2, 6, 9, 1)
-    model.save_pretrained(tmp_path)
-    again = Shared.from_pretrained(tmp_path).eval()
-    assert again.config == config and torch.equal(again(x), model(x))
-    assert type(make_model(config)) is HOTClassifier            # the subclass takes nothing over
-
-
+    assert fresh(TRAINER, tmp_path).splitlines()[-1] == "False True"

@@ -11,20 +11,13 @@ from hypothesis import strategies as st
 from layers import F64, LINEAR, draw_sizes, each, tensor
 from often import examples
 from torch import nn
-from torch.func import functional_call, grad, vmap
 from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 from torch.profiler import ProfilerActivity, profile
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.ndlinear import (
-    NdLinear,
-    approximation_error,
-    effective_dimension,
-    flops,
-    nd_linear,
-)
+from hot_nbdev.ndlinear import NdLinear, approximation_error, effective_dimension, flops, nd_linear
 from hot_nbdev.tensor import contraction_sequence
 
 linear = each(LINEAR)
@@ -108,19 +101,6 @@ def test_a_seed_gives_the_weights_that_it_always_gave(bias):
             assert not b.any()
 
 
-@pytest.mark.parametrize("bias", BIASES)
-def test_a_reset_after_the_meta_device_is_the_start(bias):
-    "The same seed gives the same numbers, so the distribution is the same."
-    torch.manual_seed(5)
-    want = NdLinear((4, 3, 2), (2, 5, 3), bias)
-    later = NdLinear((4, 3, 2), (2, 5, 3), bias, device="meta").to_empty(device="cpu")
-    for p in later.parameters():
-        nn.init.constant_(p, float("nan"))
-    torch.manual_seed(5)
-    later.reset_parameters()
-    assert all(torch.equal(p, q) for p, q in zip(later.parameters(), want.parameters(), strict=True))
-
-
 @pytest.mark.parametrize("change", [partial(prune.l1_unstructured, amount=0.5), spectral_norm, orthogonal, weight_norm])
 def test_weights_may_be_reparametrized(change):
     "And what stands behind a weight is trained: the next call sees the step."
@@ -136,31 +116,6 @@ def test_weights_may_be_reparametrized(change):
         for p in layer.parameters():
             p -= 1e-3 * p.grad
     assert layer(x).square().sum() < loss
-
-
-@pytest.mark.parametrize("bias", BIASES)
-def test_weights_that_are_only_there_while_their_module_is_called(bias):
-    "As when shards are gathered: a hook before each module with parameters of its own, and one behind it."
-    layer, x = make((3, 4), (4, 2), bias), tensor(5, 3, 4)
-    want = layer(x)
-    model = nn.Sequential(nn.Linear(4, 4, dtype=F64), layer)
-    for own in (m for m in model.modules() if next(m.parameters(recurse=False), None) is not None):
-        whole = {n: p.detach().clone() for n, p in own.named_parameters(recurse=False)}
-        for p in own.parameters(recurse=False):
-            p.data = p.new_full((1,), float("nan"))
-
-        def gather(module, args, whole=whole):
-            for n, t in whole.items():
-                getattr(module, n).data = t.clone()
-
-        def free(module, args, result, whole=whole):
-            for n in whole:
-                getattr(module, n).data = result.new_full((1,), float("nan"))
-        own.register_forward_pre_hook(gather)
-        own.register_forward_hook(free)
-    with torch.no_grad():
-        assert_close(layer(x), want)
-        assert model(x).isfinite().all()
 
 
 @pytest.mark.parametrize("x, message", [
@@ -205,27 +160,6 @@ def test_what_does_not_fit_is_told(call, says):
 def test_bias_true_is_a_bias_for_each_mode(sizes, out):
     assert repr(NdLinear(sizes, out, bias=True)) == repr(NdLinear(sizes, out, bias="mode"))
     assert effective_dimension(sizes, out, True) == effective_dimension(sizes, out, "mode")
-
-
-@linear
-def test_torch_func(case):
-    "Gradients sample by sample, and a batch of layers."
-    layer, other, x = case.layer(), case.layer(seed=3), case.input(3)
-    parameters = {n: p.detach() for n, p in layer.named_parameters()}
-
-    def call(p, x):
-        return functional_call(layer, p, (x,))
-
-    def loss(p, x):
-        return call(p, x).square().sum()
-    each_sample = vmap(grad(loss), (None, 0))(parameters, x)
-    for i, a in enumerate(x):
-        want = torch.autograd.grad(layer(a).square().sum(), [*layer.parameters()])
-        for got, g in zip(each_sample.values(), want, strict=True):
-            assert_close(got[i], g)
-    both = {n: torch.stack([p, q.detach()]) for (n, p), q in
-            zip(parameters.items(), other.parameters(), strict=True)}
-    assert_close(vmap(call, (0, None))(both, x), torch.stack([layer(x), other(x)]))
 
 
 @pytest.mark.parametrize("modes", [1, 2, 3, 4])

@@ -191,17 +191,6 @@ def test_masked_hours_do_not_count(bench, small):
     torch.testing.assert_close(model(x + 9.0 * ~mask[..., None], mask), model(x, mask))
 
 
-def test_an_edition_of_the_book_that_is_not_here_is_told():
-    sources = importlib.import_module("studies.ndlinear.systems.sources")
-    with pytest.raises(sources.Absent, match="the book at commit 0000000 is not here; a whole clone has it"):
-        sources.notebooks("0" * 40)
-    try:
-        texts = sources.notebooks()
-    except sources.Absent:
-        pytest.skip("this clone has no history")
-    assert len(texts) == 100 and '"cells"' in texts[0]
-
-
 def test_a_search_widens_its_grid():
     rates = importlib.import_module("studies.rates")
     assert [rates.rate(s) for s in (-7, -6, -5, 0)] == [3e-4, 1e-3, 3e-3, 1.0] and rates.step(3e-2) == -3

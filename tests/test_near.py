@@ -1,26 +1,19 @@
 """Windows, biases and dropout of single modes, beyond what the contracts of layers.py hold all layers to."""
 import itertools
-import json
 from functools import partial
 
 import pytest
 import torch
 from layers import DIM, HEADS, Axial, Divided, K, SquarePlus, random_mask, stepped, tensor
-from torch import nn
-from torch._dynamo.testing import CompileCounterWithBackend
 from torch.testing import assert_close
 
 from hot_nbdev.attention import softmax_map
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention
-from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
-from hot_nbdev.models import load_model, make_model
-from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi, alibi_slopes, window
-from hot_nbdev.positions import Rotary
+from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi_slopes, window
 from hot_nbdev.streaming import load_state, save_state
-from hot_nbdev.streams import restart_streams, select_streams, step, steps
+from hot_nbdev.streams import restart_streams, select_streams, steps
 
-CUTS = [(1,) * 7, (3, 4), (7,), (5, 1, 1)]
 OPTIONS = [dict(window=2), dict(window=2, dilation=2, bias="alibi"), dict(window=0), dict(bias="learned", reach=2),
            dict(window=9, bias="learned", reach=9)]
 KERNELS = {"softmax": lambda: None, "elu": lambda: elu_features,
@@ -35,33 +28,6 @@ def make(kind, order, seed=0, **options):
             if "table" in name:
                 p.normal_()
     return layer
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("combine", ["product", "sum"])
-def test_steps_with_windows_and_biases_equal_the_whole(combine, kernel, masked):
-    pools = [("mean", "before", True), ("sum", "after", False), ("rsqrt", "before", False)]
-    for i, (own, cuts) in enumerate(itertools.product(OPTIONS, CUTS)):
-        pool, project, norm = pools[i % 3]
-        sizes, c = [((7, 3), 0), ((2, 7, 3), 1), ((7,), 0)][i % 3 if cuts != (7,) else 1]
-        other = {} if len(sizes) == 1 else {-1: dict(window=1, bias="alibi")}
-        layer = make(K, len(sizes), i, combine=combine, kernel=KERNELS[kernel](), causal=(c,),
-                     pool=pool, project=project, qk_norm=norm, shared=i % 2 == 0, temperature=i % 2 == 1,
-                     rotary=Rotary(DIM // HEADS) if i % 3 else None, by_mode={c: own, **other})
-        x, mask = tensor(2, 1, *sizes, DIM, seed=i), random_mask(2, 1, *sizes, seed=i) if masked else None
-        assert_close(stepped(layer, x, mask, c, cuts)[0], layer(x, mask), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("kind", [Axial, Divided])
-def test_steps_along_one_axis_equal_the_whole(kind, kernel, masked):
-    for i, (own, cuts) in enumerate(itertools.product(OPTIONS, CUTS)):
-        layer = make(kind, 2, i, kernel=KERNELS[kernel](), causal=(0,), qk_norm=i % 2 == 0, groups=[0, 1],
-                     rotary=Rotary(DIM // HEADS) if i % 3 else None, by_mode={0: own, 1: dict(bias="alibi")})
-        x, mask = tensor(2, 7, 3, DIM, seed=i), random_mask(2, 7, 3, seed=i) if masked else None
-        assert_close(stepped(layer, x, mask, 0, cuts)[0], layer(x, mask), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -87,10 +53,11 @@ def test_with_a_window_the_state_grows_to_the_window_and_no_further(kind, kernel
             assert numbers == frames * (D + 3 * D) + 3 * (D + 1)          # keys, values; sums and counts
 
 
-@pytest.mark.parametrize("kind", [K, Axial])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kind", [K, Axial, Divided])
 @pytest.mark.parametrize("own", OPTIONS)
-def test_streams_with_a_window_are_forked_restarted_and_saved(kind, own, tmp_path):
-    layer = make(kind, 2, causal=(0,), by_mode={0: own})
+def test_streams_with_a_window_are_forked_restarted_and_saved(kind, own, kernel, tmp_path):
+    layer = make(kind, 2, causal=(0,), kernel=KERNELS[kernel](), by_mode={0: own})
     x, new = tensor(3, 5, 3, DIM), tensor(3, 2, 3, DIM, seed=9)
     _, state = steps(layer, x)
     forked, _ = steps(layer, new, select_streams(state, [2, 0, 2]))
@@ -115,88 +82,6 @@ def test_a_bias_handed_in_gets_true_positions():
     assert_close(y, layer(x), rtol=0, atol=1e-12)
 
 
-def test_a_bias_with_parameters_is_part_of_the_layer():
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(HEADS))
-
-        def forward(self, score, b, h, i, j):
-            return score - self.weight[h] * (i - j).abs()
-    own = Own()
-    layer = KroneckerAttention(DIM, HEADS, 2, weigh=[Near(score_mod=own), softmax_map])
-    layer(torch.randn(2, 4, 3, DIM)).square().sum().backward()
-    assert "weigh.0.score_mod.weight" in layer.state_dict() and own.weight.grad.abs().min() > 0
-
-
-@pytest.mark.parametrize("kind", [K, Axial, Divided])
-def test_models_with_windows_step_as_a_whole_and_are_saved(kind, tmp_path):
-    name = {K: "product", Axial: "axial", Divided: "divided"}[kind]
-    options = {"by_mode": {0: dict(window=1, bias="learned", reach=2), -1: dict(bias="alibi")}}
-    config = SegmenterConfig(in_channels=2, patch=(1, 2), dim=8, depth=2, heads=2, attention=name, causal=(0,),
-                             attention_options=options, classes=3)
-    torch.manual_seed(0)
-    model = make_model(config).double().eval()
-    x, state, found = tensor(2, 6, 4, 2), None, []
-    for part in x.split((2, 1, 3), 1):
-        y, state = steps(model, part, state)
-        found.append(y)
-    assert_close(torch.cat(found, 1), model(x), rtol=0, atol=1e-12)
-    model.save(tmp_path)
-    again = load_model(tmp_path).double().eval()
-    assert again.config == config and torch.equal(again(x), model(x))
-
-
-@pytest.mark.parametrize("kind, options, masked", [
-    (K, dict(window=2), False), (K, dict(window=1, dilation=2, bias="alibi"), True),
-    (K, dict(window=2, bias="learned", reach=3), True), (Axial, dict(window=2), False)],
-    ids=["window", "alibi", "learned", "axial"])
-def test_compiled_steps_with_windows_are_compiled_no_more_after_three(kind, options, masked):
-    "Of the first frame, of the second, which has a state, and of the third, where its number is an input."
-    torch.compiler.reset()
-    layer = make(kind, 2, causal=(0,), rotary=Rotary(DIM // HEADS), by_mode={0: options})
-    made = CompileCounterWithBackend("aot_eager")
-    compiled, state, plain = torch.compile(step, backend=made, fullgraph=True), None, None
-    x, mask = tensor(2, 12, 3, DIM), random_mask(2, 12, 3) if masked else None
-    with torch.no_grad():
-        whole = layer(x, mask)
-        for t in range(12):
-            more = () if mask is None else (mask[:, t],)
-            y, state = compiled(layer, x[:, t], state, *more)
-            want, plain = step(layer, x[:, t], plain, *more)
-            assert_close(y, want, rtol=0, atol=1e-12)
-            assert_close(y, whole[:, t], rtol=0, atol=1e-12)
-            assert made.frame_count == min(t + 1, 3)
-
-
-def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three():
-    torch.compiler.reset()
-    options = {"by_mode": {0: dict(window=2)}}
-    config = SegmenterConfig(in_channels=2, patch=(1, 2), dim=8, depth=1, heads=2, attention="product", causal=(0,),
-                             attention_options=options, classes=3)
-    model = make_model(config).double().eval()
-    made = CompileCounterWithBackend("aot_eager")
-    compiled, state, x = torch.compile(steps, backend=made), None, tensor(2, 12, 4, 2)
-    with torch.no_grad():
-        whole = model(x)
-        for t in range(12):
-            y, state = compiled(model, x[:, t:t + 1], state)
-            assert_close(y, whole[:, t:t + 1], rtol=0, atol=1e-12)
-            if t == 2:
-                few = made.frame_count
-    assert made.frame_count == few
-
-
-def test_settings_survive_json_and_older_ones_are_read():
-    config = ClassifierConfig(attention_options={"by_mode": {0: dict(window=4), -1: dict(bias="learned", reach=3)}})
-    text = json.loads(str(config))
-    assert text["attention_options"]["by_mode"] == {"0": {"window": 4}, "-1": {"bias": "learned", "reach": 3}}
-    assert HOTConfig.from_dict(text) == config and hash(HOTConfig.from_dict(text)) == hash(config)
-    older = {"model": "classifier", "attention": "product", "attention_options": {"pool": "sum"}}
-    model = make_model(HOTConfig.from_dict(older))
-    assert not any(".weigh." in n for n in model.state_dict()) and "Near" not in repr(model)
-
-
 @pytest.mark.parametrize("combine", ["product", "sum"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_mode_dropout_puts_the_identity_in_place_of_maps(combine, masked):
@@ -218,7 +103,7 @@ def test_mode_dropout_puts_the_identity_in_place_of_maps(combine, masked):
     assert torch.equal(layer.eval()(x, mask), again)
 
 
-def test_mode_dropout_of_an_axis_draws_once_for_a_slice():
+def test_mode_dropout_of_an_axis_draws_once_for_a_slice_and_leaves_rows_empty_that_see_nothing():
     for kernel in (None, SquarePlus()):
         layer = make(Axial, 2, groups=[0], kernel=kernel, by_mode={0: dict(dropout=0.5)}).train()
         x, mask = tensor(40, 3, 4, DIM), random_mask(40, 3, 4)
@@ -242,13 +127,6 @@ def test_mode_dropout_has_the_expectation_that_is_said():
     assert_close(found, torch.einsum("ij,kl->ikjl", *want), rtol=0, atol=0.02)
 
 
-def test_mode_dropout_leaves_rows_empty_that_see_nothing():
-    q, seen = tensor(64, 1, 3, 4), torch.tensor([[True] * 3, [False] * 3, [True] * 3])
-    S = ModeDropout(0.9).train()(q, q, seen)
-    assert not S[..., 1, :].any()
-    assert_close(S[..., [0, 2], :].sum(-1), torch.ones(64, 1, 2, dtype=S.dtype))
-
-
 def test_what_cannot_be_a_window_a_table_or_a_chance_is_refused():
     q = tensor(1, 1, 3, 4)
     for size, dilation in ((-1, 1), (2, 0)):
@@ -259,13 +137,6 @@ def test_what_cannot_be_a_window_a_table_or_a_chance_is_refused():
     for chance in (-0.1, 1):
         with pytest.raises(ValueError, match=f"ModeDropout: chance is {chance}, but must be"):
             ModeDropout(chance)
-
-
-def test_steps_in_training_refuse_mode_dropout():
-    layer = K(DIM, HEADS, 2, causal=(0,), by_mode={1: dict(dropout=0.5)})
-    with pytest.raises(ValueError, match="KroneckerAttention: with dropout, steps in training .*call eval"):
-        steps(layer, torch.randn(2, 3, 4, DIM))
-    steps(layer.eval(), torch.randn(2, 3, 4, DIM))
 
 
 def test_no_nan_where_a_window_holds_nothing_that_takes_part():
@@ -290,18 +161,6 @@ def test_large_biases_do_not_overflow_a_kernel():
     bare = make(K, 1, kernel=SquarePlus()).float()
     x = torch.randn(2, 6, DIM)
     assert_close(layer(x), bare(x))                                      # the same number everywhere changes nothing
-
-
-def test_biases_of_a_larger_mode_contain_those_of_a_smaller_one():
-    learned = LearnedBias(2, 3)
-    nn.init.normal_(learned.table)
-    heads = torch.arange(2)[:, None, None]
-    for bias in (alibi, learned):
-        small, large = (bias(torch.zeros(2, n, n), None, heads, torch.arange(n)[:, None], torch.arange(n))
-                        for n in (6, 20))
-        for start in (0, 5, 14):
-            assert torch.equal(large[:, start:start + 6, start:start + 6], small)
-    assert torch.equal(large[:, :, 0][:, 3:], large[:, 3, 0][:, None].expand(2, 17))    # beyond the reach: all alike
 
 
 def test_slopes_are_those_of_alibi():

@@ -1,22 +1,12 @@
 """Patches and stems: masks, causal modes, larger frames, padding, stems of one's own."""
 import itertools
-import warnings
 
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-from hot_nbdev.patches import (
-    STEMS,
-    ConvStem,
-    PatchEmbed,
-    check_input,
-    pad_to_patches,
-    patch_mask,
-    patchify,
-    unpatchify,
-)
+from hot_nbdev.patches import STEMS, ConvStem, PatchEmbed, check_input, pad_to_patches, patch_mask, patchify, unpatchify
 
 PATCHES = [(3,), (4, 1), (2, 3), (1, 3, 2), (2, 1, 2, 2), (6, 4)]
 KINDS = {"linear": dict(), "conv": dict(stem="conv"), "conv, wide":
@@ -91,32 +81,6 @@ def test_a_negative_causal_mode_is_that_mode():
 def test_a_layer_for_each_prime_factor():
     stem = ConvStem(1, 4, (6, 1, 5))
     assert stem.strides == [(2, 5), (3, 1)] and [f.kernel_size for f in stem.layers] == [(3, 5), (3, 1)]
-
-
-@kinds
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_batch_axes_empty_batches_precision(kind, dtype):
-    embed, x, mask = make(kind, (2, 3), dtype)
-    near = dict(rtol=0.05, atol=0.05) if dtype == torch.bfloat16 else {}
-    assert embed(x).dtype == dtype
-    assert_close(embed(x[0]), embed(x)[0], **near)
-    assert_close(embed(x.expand(2, *x.shape), mask)[1], embed(x, mask), **near)
-    assert embed(x[:0]).shape == (0, *embed(x).shape[1:])
-
-
-@pytest.mark.parametrize("kind", ["linear", "conv, wide", "local"])
-def test_compiles_and_exports_with_any_batch(kind):
-    torch.compiler.reset()
-    embed, x, mask = make(kind, (2, 3), torch.float32)
-    batch = torch.export.Dim("batch")
-    for args in [(x,), (x, mask)]:
-        assert_close(torch.compile(embed, fullgraph=True, backend="aot_eager")(*args), embed(*args))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.export.export(embed, args, dynamic_shapes=({0: batch},) * len(args)).module()
-        for count in (3, 1, 2):
-            fewer = tuple(t[:count] for t in args)
-            assert_close(program(*fewer), embed(*fewer))
 
 
 def test_a_stem_of_ones_own(monkeypatch):

@@ -2,14 +2,11 @@
 switched as PEFT's own are."""
 import copy
 import json
-import os
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
-from chapters import ROOT
+from forks import fresh
 from torch import nn
 from torch.testing import assert_close
 
@@ -32,15 +29,6 @@ def peft():
 def Config(peft):
     import peft_method
     return peft_method.NdLoraConfig
-
-
-def fresh(code, folder):
-    "What a program prints in a process of its own, which finds the example."
-    places = [str(ROOT), str(ROOT / "examples"), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=folder, capture_output=True, text=True,
-                          env=os.environ | {"PYTHONPATH": os.pathsep.join(places)})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def model(seed=0, dtype=torch.float64):
@@ -178,9 +166,18 @@ def test_merging_equals_the_adapted_model_and_leaves_plain_layers(peft, Config):
     net.merge_adapter()
     with net.disable_adapter():
         assert_close(net(X), model()(X), rtol=0, atol=0)
+    net.add_adapter("second", Config(target_modules=TARGETS, init_weights=False))
+    net.base_model.set_adapter(["default", "second"])
+    both, layer = net(X), net.base_model.model.encoder.blocks[0].ff.up
+    net.merge_adapter()
+    assert_close(net(X), both, rtol=0, atol=1e-12)
+    net.unmerge_adapter()                       # two are taken apart exactly
+    assert layer.base_layer.weight.equal(model().encoder.blocks[0].ff.up.weight) and net(X).equal(both)
+    net.delete_adapter("second")
+    net.set_adapter("default")
     merged = net.merge_and_unload(safe_merge=True)
     assert_close(merged(X), y, rtol=0, atol=1e-12)
-    assert type(merged) is type(model()) and [type(m) for m in merged.modules()] == [type(m) for m in model().modules()]
+    assert [type(m) for m in merged.modules()] == [type(m) for m in model().modules()]
     assert merged.state_dict().keys() == model().state_dict().keys()
 
 
@@ -199,17 +196,6 @@ def test_taking_a_merge_apart_is_exact_also_in_half_precision(peft, Config):
     x = X.bfloat16()
     assert net(x).dtype == torch.bfloat16
     assert_close(net.merge_and_unload()(x).float(), net(x).float(), rtol=0.05, atol=0.05)
-
-
-def test_taking_two_merged_adapters_apart_is_exact(peft, Config):
-    net = adapted(peft, Config(target_modules=TARGETS, init_weights=False))
-    net.add_adapter("second", Config(target_modules=TARGETS, init_weights=False))
-    net.base_model.set_adapter(["default", "second"])
-    both, layer = net(X), net.base_model.model.encoder.blocks[0].ff.up
-    net.merge_adapter()
-    assert_close(net(X), both, rtol=0, atol=1e-12)
-    net.unmerge_adapter()
-    assert layer.base_layer.weight.equal(model().encoder.blocks[0].ff.up.weight) and net(X).equal(both)
 
 
 def test_several_adapters(peft, Config):

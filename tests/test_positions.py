@@ -1,43 +1,17 @@
 """Properties of `hot_nbdev.positions`: tables, waves and turns on random sizes."""
-import copy
 import itertools
-import pickle
-import warnings
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from layers import F64, each
+from layers import tensor as draw
 from often import examples
+from parts import POSITIONS
 from torch.testing import assert_close
 
-from hot_nbdev.positions import (
-    AxialRotary,
-    LearnedPositions,
-    Rotary,
-    SineCosinePositions,
-    frequencies,
-    rotate,
-    stretch,
-)
-
-F64 = torch.float64
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
-
-
-def test_frequencies_fall_from_one_by_equal_factors():
-    assert_close(frequencies(8, 16.0, dtype=F64), torch.tensor([1, 0.5, 0.25, 0.125], dtype=F64))
-    with pytest.raises(ValueError, match="in pairs"):
-        frequencies(5)
-
-
-def test_rotate_turns_plane_f_made_of_f_and_f_plus_half():
-    t = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=F64)
-    turned = rotate(t, torch.tensor([torch.pi / 2, torch.pi], dtype=F64))
-    assert_close(turned, torch.tensor([0.0, 0.0, 1.0, -1.0], dtype=F64))
+from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions, stretch
 
 
 @given(st.integers(2, 7), st.integers(0, 5), st.sampled_from([4, 6, 8]))
@@ -108,36 +82,21 @@ def test_planes_that_do_not_divide_evenly_are_all_given_away():
     assert SineCosinePositions(10, 2).table((3, 4)).shape == (3, 4, 10)
 
 
-ADDED = {"by mode": lambda **new: LearnedPositions((5, 3), 8, **new),
-         "one mode": lambda **new: LearnedPositions((5, 3), 8, modes=(-1,), **new),
-         "grid": lambda **new: LearnedPositions((5, 3), 8, full=True, **new),
-         "waves": lambda **new: SineCosinePositions(8, order=2, **new)}
-added = pytest.mark.parametrize("kind", ADDED)
+added = each(POSITIONS[:4])
 
 
 @added
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_shape_and_dtype_are_those_of_the_input(kind, dtype):
-    positions = ADDED[kind]()
+def test_shape_and_dtype_are_those_of_the_input(case, dtype):
+    positions = case.layer(torch.float32)
     for shape in [(5, 3, 8), (2, 1, 7, 8), (0, 5, 3, 8), (2, 3, 4, 1, 8)]:
         y = positions(torch.zeros(shape, dtype=dtype))
         assert y.shape == shape and y.dtype == dtype
 
 
 @added
-def test_copies_and_views_give_the_same_and_nothing_is_random(kind):
-    positions, state = ADDED[kind](), torch.get_rng_state()
-    x = draw(2, 3, 5, 8).transpose(1, 2)                # not contiguous
-    assert torch.equal(positions(x), positions(x.contiguous()))
-    assert torch.equal(pickle.loads(pickle.dumps(positions))(x), copy.deepcopy(positions)(x))
-    Rotary(8)(x, 0), AxialRotary(8, 2)(x, 1)
-    assert torch.equal(state, torch.get_rng_state())
-    assert not Rotary(8).state_dict() and not SineCosinePositions(8).state_dict()
-
-
-@added
-def test_a_part_of_a_tensor_has_its_part_of_the_positions(kind):
-    positions = ADDED[kind](dtype=F64)
+def test_a_part_of_a_tensor_has_its_part_of_the_positions(case):
+    positions = case.layer()
     for sizes in [(5, 3), (9, 4), (3, 6)]:
         x = draw(2, *sizes, 8)
         for mode, (first, count) in itertools.product((0, 1), [(0, 3), (1, 2), (2, 1)]):
@@ -151,83 +110,3 @@ def test_stretching_is_pytorchs_interpolation():
         table = draw(n, 3)
         theirs = torch.nn.functional.interpolate(table.T[None], size=m, mode="linear", align_corners=True)[0].T
         assert_close(stretch(table, 0, m), theirs if m > 1 else table[:1], rtol=0, atol=1e-5)
-
-
-@added
-def test_hooks_that_fetch_weights_before_a_call_reach_all_of_them(kind):
-    "As offloading and FSDP do: a module's own weights are there while its forward runs, and only then."
-    positions, x = ADDED[kind](dtype=F64), draw(2, 7, 4, 8)
-    want, away = positions(x).detach(), {}
-
-    def fetch(module, args):
-        for name, p in module.named_parameters(recurse=False):
-            p.data = away[module, name]
-
-    for module in list(positions.modules()):
-        for name, p in module.named_parameters(recurse=False):
-            away[module, name], p.data = p.data, torch.full_like(p, float("nan"))
-        module.register_forward_pre_hook(fetch)
-    assert torch.equal(positions(x), want)
-
-
-@added
-def test_deferred_initialization_is_that_of_the_constructor(kind):
-    torch.manual_seed(0)
-    want = ADDED[kind]().state_dict()
-    later = ADDED[kind](device="meta").to_empty(device="cpu")
-    torch.manual_seed(0)
-    for module in later.modules():
-        if hasattr(module, "reset_parameters"):
-            module.reset_parameters()
-    assert all(torch.equal(p, want[name]) for name, p in later.state_dict().items())
-
-
-@added
-def test_gradients_of_each_sample(kind):
-    positions, x = ADDED[kind](dtype=F64), draw(4, 7, 4, 8)
-    weights = {n: p.detach() for n, p in positions.named_parameters()}
-
-    def loss(weights, x):
-        return torch.func.functional_call(positions, weights, x).pow(3).sum()
-    found = torch.func.vmap(torch.func.grad(loss), (None, 0))(weights, x)
-    for i, sample in enumerate(x):
-        for name, g in torch.func.grad(loss)(weights, sample).items():
-            assert_close(found[name][i], g)
-
-
-def test_gradients_agree_with_finite_differences():
-    t, rotary = draw(2, 3, 6).requires_grad_(), AxialRotary(6, order=2)
-    assert torch.autograd.gradcheck(lambda t: rotary(t, 1), t)
-    for full in (False, True):
-        positions = LearnedPositions((2, 4), 6, full=full, dtype=F64)
-        names, tables = zip(*positions.named_parameters(), strict=True)
-        assert torch.autograd.gradcheck(lambda t, *tables: torch.func.functional_call(
-            positions, dict(zip(names, tables, strict=True)), t), (t, *tables))      # noqa: B023
-
-
-class Both(torch.nn.Module):
-    "Positions of each kind on x (batch, n1, n2, 8), for the compiler and the exporter."
-    def __init__(self):
-        super().__init__()
-        self.add, self.table = SineCosinePositions(8, order=2), LearnedPositions((5, 3), 8)
-        self.grid = LearnedPositions((5, 3), 8, full=True)
-        self.rotary, self.axial = Rotary(8), AxialRotary(8, order=2)
-
-    def forward(self, x):
-        x = self.grid(self.table(self.add(x)))
-        return self.rotary(x, 1) + self.axial(x.transpose(1, 2), 0).transpose(1, 2)
-
-
-def test_one_program_serves_all_batches_and_sizes():
-    torch.compiler.reset()
-    model, size = Both(), torch.export.Dim
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.export.export(model, (torch.randn(2, 6, 4, 8),),
-                                      dynamic_shapes=({0: size("batch"), 1: size("n1"), 2: size("n2")},)).module()
-    fast = torch.compile(model, fullgraph=True, backend="eager")
-    for sizes in [(2, 6, 4), (3, 5, 3), (1, 9, 11)]:
-        x = torch.randn(*sizes, 8)
-        assert_close(program(x), model(x))
-        assert_close(fast(x), model(x))
-    torch.compiler.reset()

@@ -14,7 +14,7 @@ from layers import ATTENTION, CPU_GPU, F64, LAYERS, each, tensor
 from often import examples
 from test_training import whole_and_parts
 from torch.testing import assert_close
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from hot_nbdev.data.ragged import (
     BucketSampler,
@@ -92,17 +92,6 @@ def test_nested_tensors_are_taken(device):
 
 
 PAIR = torch.ones(2, 2)
-
-
-@pytest.mark.parametrize(("tensors", "order", "steps", "words"), [
-    ([], 1, 1, "there are no tensors"), ([torch.ones(2), [1.0]], 1, 1, "tensor 1 is a list"),
-    ([PAIR, torch.ones(2)], 2, 1, r"tensor 1 is \(2,\).*tensor 0 is \(2, 2\).*all with 2 modes"),
-    ([torch.ones(2), torch.ones(2, device="meta")], 1, 1, "on meta, and tensor 0"),
-    ([torch.ones(2)], 0, 1, "at least one mode"), ([torch.ones(2)], 1, 0, "a positive number"),
-])
-def test_errors_name_the_tensor_and_the_mode(tensors, order, steps, words):
-    with pytest.raises(ValueError, match=words):
-        pad_tensors(tensors, order, steps)
 
 
 def test_collate_pads_targets_where_they_have_modes():
@@ -250,17 +239,6 @@ def test_the_first_cut_saves_most(sizes, least):
     assert sum(map(cost, found)) == best and sorted(i for rows in found for i in rows) == list(n)
 
 
-class Listed(Dataset):
-    def __init__(self, samples):
-        self.samples = samples
-
-    def __len__(self):
-        return len(self.samples)
-
-    def __getitem__(self, i):
-        return self.samples[i]
-
-
 def small(n=24):
     sizes = torch.randint(2, 9, (n, 2), generator=torch.Generator().manual_seed(3))
     data = [(tensor(*own, 2, seed=i, dtype=torch.float32), i % 2) for i, own in enumerate(sizes.tolist())]
@@ -270,7 +248,7 @@ def small(n=24):
 def loader(**options):
     sizes, data = small()
     sampler = BucketSampler(sizes, **{"batch_size": 6, "buckets": 3, "multiple_of": (3, 2), **options})
-    return DataLoader(Listed(data), batch_sampler=sampler,
+    return DataLoader(data, batch_sampler=sampler,
                       collate_fn=partial(collate_padded, order=2, multiple_of=(3, 2)))
 
 
@@ -307,17 +285,23 @@ def test_each_process_gets_other_batches_and_all_samples_occur():
 
 
 @pytest.mark.parametrize(("make", "words"), [
+    (lambda: pad_tensors([], 1), "there are no tensors"),
+    (lambda: pad_tensors([torch.ones(2), [1.0]], 1), "tensor 1 is a list"),
+    (lambda: pad_tensors([PAIR, torch.ones(2)], 2), r"tensor 1 is \(2,\).*tensor 0 is \(2, 2\).*all with 2 modes"),
+    (lambda: pad_tensors([torch.ones(2), torch.ones(2, device="meta")], 1), "on meta, and tensor 0"),
+    (lambda: pad_tensors([torch.ones(2)], 0), "at least one mode"),
+    (lambda: pad_tensors([torch.ones(2)], 1, 0), "a positive number"),
     (lambda: BucketSampler([(1, 2), (3,)], 2), "of equally many modes"),
     (lambda: BucketSampler([], 2), "there must be a sample"),
     (lambda: BucketSampler([(1, 0)], 2), "no empty mode"),
     (lambda: BucketSampler([(1, 2)]), "give batch_size or max_positions"),
     (lambda: BucketSampler([(1, 2)], 0), "all of them positive"),
     (lambda: BucketSampler([(1, 2), (5, 5)], max_positions=24), r"sample 1 alone fills \(5, 5\), 25 positions"),
-    (lambda: unpad_tensors(torch.ones(1, 2), [(3,)]), "tensor 0 should have the sizes \\(3,\\), but x is \\(1, 2\\)"),
-    (lambda: unpad_tensors(torch.ones(1, 2), [(1, 1)]), r"tensor 0 should have the sizes \(1, 1\), but x is"),
-    (lambda: unpad_tensors(torch.ones(1, 2), []), "there are 0 sizes, but x is \\(1, 2\\)"),
+    (lambda: unpad_tensors(PAIR[:1], [(3,)]), r"tensor 0 should have the sizes \(3,\), but x is \(1, 2\)"),
+    (lambda: unpad_tensors(PAIR[:1], [(1, 1)]), r"tensor 0 should have the sizes \(1, 1\), but x is"),
+    (lambda: unpad_tensors(PAIR[:1], []), r"there are 0 sizes, but x is \(1, 2\)"),
 ])
-def test_errors_of_samplers_and_of_cutting(make, words):
+def test_errors_name_the_tensor_the_mode_and_the_sample(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 

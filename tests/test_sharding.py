@@ -35,37 +35,15 @@ def off(notes, *begin):
     return {name: far for name, far in chosen.items() if not far < 1e-12}
 
 
-def test_parts_give_the_numbers_and_gradients_of_the_whole(notes):
+def test_parts_give_the_numbers_and_gradients_of_the_whole_and_send_what_the_formula_says_to_the_byte(notes):
     assert sum(name.startswith("(") for name in notes) == len(sharded.CUTS) * len(sharded.SETTINGS)
-    assert off(notes, "(") == {}
+    assert off(notes, "(") == off(notes, "bytes") == {}
 
 
-def test_each_process_sends_what_the_formula_says_to_the_byte(notes):
-    assert off(notes, "bytes") == {}
-
-
-def test_models_blocks_and_positions_work_on_parts(notes):
-    assert off(notes, "model", "block", "learned") == {}
-
-
-def test_parts_may_have_any_sizes(notes):
-    assert off(notes, "uneven", "together", "empty", "cut") == {}
-
-
-def test_what_reads_a_whole_mode_is_given_the_whole(notes):
-    assert off(notes, "linear") == {}
-
-
-def test_gradients_of_gradients_half_precision_and_dtensor(notes):
-    assert off(notes, "twice", "half", "DTensor", "maps") == {}
-
-
-def test_data_and_weights_may_be_shared_out_besides(notes):
-    assert off(notes, "DDP", "FSDP") == {}
-
-
-def test_processes_that_do_not_fit_together_say_so(notes):
-    assert off(notes, "error") == {}
+@pytest.mark.parametrize("begin", ["model", "block", "learned", "uneven", "together", "empty", "cut", "linear", "twice",
+                                   "half", "DTensor", "maps", "DDP", "FSDP", "error"])
+def test_models_parts_of_any_size_gradients_of_gradients_and_errors(notes, begin):
+    assert off(notes, begin) == {}
 
 
 def test_parts_are_as_equal_as_can_be():

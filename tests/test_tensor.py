@@ -3,7 +3,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import CPU_GPU
 from often import examples
 from torch.func import vmap
 from torch.testing import assert_close
@@ -62,42 +61,9 @@ def test_a_number_has_no_mode():
         T.unfold(torch.tensor(1.0), 0)
 
 
-@CPU_GPU
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("mode", [0, 1, 2])
-def test_dtype_and_device_are_kept(device, dtype, mode):
-    x, A = draw_tensor((3, 4, 20)), draw_tensor((5, (3, 4, 20)[mode]), seed=1)
-    y = T.mode_dot(x.to(device, dtype), A.to(device, dtype), mode)
-    assert (y.dtype, y.device.type) == (dtype, device)
-    want = T.mode_dot(x.to(dtype).double(), A.to(dtype).double(), mode)
-    assert_close(y.cpu().double(), want, rtol=4 * torch.finfo(dtype).eps, atol=8 * torch.finfo(dtype).eps)
-
-
 def test_unfold_and_vec_share_memory_where_they_can():
     x = draw_tensor((2, 3, 4))
     assert T.unfold(x, 0).data_ptr() == x.data_ptr() == T.vec(x).data_ptr()
-
-
-def test_foldings_compile_without_graph_breaks():
-    x = draw_tensor((3, 4, 5))
-    unfolded = torch.compile(lambda x: 2 * T.unfold(x, 1), fullgraph=True, backend="aot_eager")
-    assert_close(unfolded(x), 2 * T.unfold(x, 1))
-    folded = torch.compile(lambda x: T.fold(2 * T.unfold(x, 1), 1, x.shape), fullgraph=True, backend="aot_eager")
-    assert_close(folded(x), 2 * x)
-    converted = torch.compile(lambda x: T.unfold(x, 1)[:, T.kolda_index(x.shape, 1)],
-                              fullgraph=True, backend="aot_eager")
-    assert_close(converted(x), T.unfold(x.permute(2, 1, 0), 1))
-
-
-def test_compiles_once_for_all_sizes():
-    mats = [torch.randn(5, 3), torch.randn(2, 4)]
-    compiled = torch.compile(T.multi_mode_dot, fullgraph=True, backend="aot_eager", dynamic=True)
-    for sizes in [(3, 4, 20), (3, 4, 31)]:
-        x = torch.randn(sizes)
-        assert_close(compiled(x, mats), T.multi_mode_dot(x, mats))
-    for n, m in [(6, 7), (8, 9)]:
-        x, mats = torch.randn(n, m, 5), [torch.randn(m, n), torch.randn(n, m)]
-        assert_close(compiled(x, mats), T.multi_mode_dot(x, mats))
 
 
 @given(shapes, st.lists(st.integers(1, 3), max_size=2).map(tuple), st.booleans(), st.data())
@@ -154,17 +120,3 @@ def test_mode_dot_says_which_bias_would_fit(A, bias):
 def test_mode_dot_says_what_would_fit(A, mode, batch, message):
     with pytest.raises(ValueError, match=message):
         T.mode_dot(torch.zeros(2, 3, 4), torch.zeros(A), mode, batch)
-
-
-@pytest.mark.parametrize("sizes, mode", [((3, 4, 20), 0), ((3, 4, 80), 1), ((3, 4, 2), 1), ((3, 4), 1)])
-def test_mode_dot_exports_with_a_dynamic_batch(sizes, mode):
-    class Product(torch.nn.Module):
-        def forward(self, x, A):
-            return T.mode_dot(x, A, mode, batch=2)
-
-    x, A = draw_tensor((3, 2, *sizes)), draw_tensor((3, 2, 5, sizes[mode]), seed=1)
-    batch = torch.export.Dim("batch", min=2)
-    program = torch.export.export(Product(), (x, A), dynamic_shapes=({0: batch}, {0: batch})).module()
-    for n in (2, 7):
-        y, B = draw_tensor((n, 2, *sizes), seed=2), draw_tensor((n, 2, 5, sizes[mode]), seed=3)
-        assert_close(program(y, B), T.mode_dot(y, B, mode, batch=2))

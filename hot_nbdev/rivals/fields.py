@@ -77,6 +77,9 @@ class AxialTokenAttention(nn.Module):
         self.norm_q, self.norm_k = (norm(dim // heads, **new) for _ in range(2))
         self.to_k, self.to_v, self.to_out = (nn.Linear(dim, dim, **new) for _ in range(3))
 
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.token)
+
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:     # (*batch, n1, …, nk, dim); bool
         shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)
         k, v = (split(to(x).flatten(1, -2), self.heads) for to in (self.to_k, self.to_v))
