@@ -130,8 +130,8 @@ def _read(cls: type, folder: Path) -> tuple:
         raise ValueError(f"{path} does not fit config.json beside it: {differs}")
     if written != str(config):
         raise ValueError(f"{path} was saved with other settings than config.json beside it has: a save was cut off, or "
-                         "config.json was changed; write the settings that its metadata hold into config.json, or, to "
-                         "take those of config.json, put load_file(path) into make_model(…) yourself and save that")
+                         "config.json was changed; to take those of the weights, write safe_open(path, 'pt').metadata()"
+                         "['config'] into config.json; to take those of config.json, save_file(load_file(path), path)")
     return plan, weights
 
 # %% ../nbs/11e_models.ipynb #6dded602
