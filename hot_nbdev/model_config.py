@@ -70,6 +70,8 @@ def _target(cls: type, settings: dict) -> type:
     return target
 
 # %% ../nbs/11d_model_config.ipynb #mdlform1
+#| code-fold: true
+#| code-summary: "Source of `_former`"
 def _former(settings: dict) -> dict:
     "Settings of a row that names its model and no format, by today's names and with the defaults of its time."
     if "model" not in settings:
@@ -82,6 +84,8 @@ def _former(settings: dict) -> dict:
     return now
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1
+#| code-fold: true
+#| code-summary: "Source of `InTurn`"
 class InTurn(tuple):
     "Names; several of them with a plus between them are a name too."
     def __contains__(self, names) -> bool:

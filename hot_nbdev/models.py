@@ -23,68 +23,6 @@ from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePosition
 from .storage import atomic_write
 from .transformer import Block, masked_mean, normalize_series
 
-# %% ../nbs/11e_models.ipynb #mdlmod1
-def _difference(own: dict, found: dict) -> str | None:
-    "Where tensors that a model has differ from those of a file, in words; None if nowhere."
-    for name, t in own.items():
-        if name not in found:
-            return f"{name} is missing"
-        if t.shape != found[name].shape:
-            return f"{name} is {tuple(found[name].shape)}, but {tuple(t.shape)} is expected"
-        if t.dtype != found[name].dtype and not (t.is_floating_point() and found[name].is_floating_point()):
-            return f"{name} is {found[name].dtype}, but {t.dtype} is expected"
-    return next((f"{name} is not expected" for name in found if name not in own), None)
-
-# %% ../nbs/11e_models.ipynb #mdlmod1t
-def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
-    "The model without memory, or an error in the name of the file of its settings."
-    try:
-        return (make_model if cls is Model else cls)(config, device="meta")
-    except (ValueError, TypeError, RuntimeError, OverflowError) as e:
-        raise ValueError(f"{path}: no model can be made of it: {' '.join(str(e).split())}") from e
-
-# %% ../nbs/11e_models.ipynb #mdlmod2
-def _write(model: nn.Module, folder: Path) -> None:
-    from safetensors.torch import save_file
-    folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: t.contiguous() for name, t in model.state_dict().items()}
-    def write(part):        # the settings wait, written in full, until the weights have their name
-        part.write_text(f"{model.config}\n", encoding="utf-8")
-        atomic_write(folder / "model.safetensors", lambda own: save_file(weights, own))
-    atomic_write(folder / "config.json", write)
-
-# %% ../nbs/11e_models.ipynb #mdlmod2t
-def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
-    "A model with these weights; where no dtype is asked for, each has its own."
-    first = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
-    model = cls(config, device=device, dtype=dtype or first)
-    for name, t in model.state_dict(keep_vars=True).items() if dtype is None else ():
-        t.data = t.data.to(weights[name].dtype)
-    model.load_state_dict(weights)
-    return model
-
-# %% ../nbs/11e_models.ipynb #mdlmod3
-def _read(cls: type, folder: Path) -> tuple:
-    "A plan of a saved model, and its weights, which fit."
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-    settings, path = folder / "config.json", folder / "model.safetensors"
-    for file in (settings, path):
-        if not file.is_file():
-            raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and "
-                                    "model.safetensors")
-    config = ModelConfig.load(settings)
-    if missing := config.to_dict().keys() - read_settings(settings):
-        raise ValueError(f"{settings}: {min(missing)!r} is missing; the file of a saved model has all settings")
-    plan = _plan(cls, config, settings)
-    try:
-        weights = load_file(path)
-    except (SafetensorError, OSError, ValueError, KeyError) as e:
-        raise ValueError(f"{path} cannot be read ({' '.join(str(e).split())}); save the model again") from e
-    if differs := _difference(plan.state_dict(), weights):
-        raise ValueError(f"{path} does not fit config.json beside it: {differs}")
-    return plan, weights
-
 # %% ../nbs/11e_models.ipynb #d9341fef
 class Model(nn.Module):
     "What all models share: settings, and a folder to live in."
@@ -104,7 +42,7 @@ class Model(nn.Module):
             return _difference(plan.state_dict(), self.state_dict() if tensors is None else tensors)
 
     def save(self, folder: str | Path) -> None:
-        "Write config.json and model.safetensors; where that fails, a model already there stays as it was."
+        "Write config.json and model.safetensors; where one cannot be written, a model already there stays as it was."
         if differs := self.differs():
             raise ValueError(f"{type(self).__name__}.save: {differs} by its settings, so load_model could not read it; "
                              "with adapters, call remove_adapters(merge(model)) or save_adapters; else "
@@ -116,6 +54,85 @@ class Model(nn.Module):
         "A model that `save` wrote, each tensor in the precision it was written in, or all in `dtype`."
         plan, weights = _read(cls, Path(folder))
         return _filled(type(plan), plan.config, weights, device, dtype).eval()
+
+# %% ../nbs/11e_models.ipynb #mdlmod1
+#| code-fold: true
+#| code-summary: "Source of `_difference`"
+def _difference(own: dict, found: dict) -> str | None:
+    "Where tensors that a model has differ from those of a file, in words; None if nowhere."
+    for name, t in own.items():
+        if name not in found:
+            return f"{name} is missing"
+        if t.shape != found[name].shape:
+            return f"{name} is {tuple(found[name].shape)}, but {tuple(t.shape)} is expected"
+        if t.dtype != found[name].dtype and not (t.is_floating_point() and found[name].is_floating_point()):
+            return f"{name} is {found[name].dtype}, but {t.dtype} is expected"
+    return next((f"{name} is not expected" for name in found if name not in own), None)
+
+# %% ../nbs/11e_models.ipynb #mdlmod1t
+#| code-fold: true
+#| code-summary: "Source of `_plan`"
+def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
+    "The model without memory, or an error in the name of the file of its settings."
+    try:
+        return (make_model if cls is Model else cls)(config, device="meta")
+    except (ValueError, TypeError, RuntimeError, OverflowError) as e:
+        raise ValueError(f"{path}: no model can be made of it: {' '.join(str(e).split())}") from e
+
+# %% ../nbs/11e_models.ipynb #mdlmod2
+#| code-fold: true
+#| code-summary: "Source of `_write`"
+def _write(model: nn.Module, folder: Path) -> None:
+    from safetensors.torch import save_file
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: t.contiguous() for name, t in model.state_dict().items()}
+    def write(part):        # the settings wait, written in full, until the weights have their name
+        part.write_text(f"{model.config}\n", encoding="utf-8")
+        atomic_write(folder / "model.safetensors",
+                     lambda own: save_file(weights, own, {"config": str(model.config)}))
+    atomic_write(folder / "config.json", write)
+
+# %% ../nbs/11e_models.ipynb #mdlmod2t
+#| code-fold: true
+#| code-summary: "Source of `_filled`"
+def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
+    "A model with these weights; where no dtype is asked for, each has its own."
+    first = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
+    model = cls(config, device=device, dtype=dtype or first)
+    for name, t in model.state_dict(keep_vars=True).items() if dtype is None else ():
+        t.data = t.data.to(weights[name].dtype)
+    model.load_state_dict(weights)
+    return model
+
+# %% ../nbs/11e_models.ipynb #mdlmod3
+#| code-fold: true
+#| code-summary: "Source of `_read`"
+def _read(cls: type, folder: Path) -> tuple:
+    "A plan of a saved model, and its weights, which fit."
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file
+    settings, path = folder / "config.json", folder / "model.safetensors"
+    for file in (settings, path):
+        if not file.is_file():
+            raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and "
+                                    "model.safetensors")
+    config = ModelConfig.load(settings)
+    if missing := config.to_dict().keys() - read_settings(settings):
+        raise ValueError(f"{settings}: {min(missing)!r} is missing; the file of a saved model has all settings")
+    plan = _plan(cls, config, settings)
+    try:
+        weights = load_file(path)
+        with safe_open(path, "pt") as f:
+            written = (f.metadata() or {}).get("config", str(config))
+    except (SafetensorError, OSError, ValueError, KeyError) as e:
+        raise ValueError(f"{path} cannot be read ({' '.join(str(e).split())}); save the model again") from e
+    if differs := _difference(plan.state_dict(), weights):
+        raise ValueError(f"{path} does not fit config.json beside it: {differs}")
+    if written != str(config):
+        raise ValueError(f"{path} was saved with other settings than config.json beside it has: a save was cut off, or "
+                         "config.json was changed; to take those of the weights, write safe_open(path, 'pt').metadata()"
+                         "['config'] into config.json; to take those of config.json, save_file(load_file(path), path)")
+    return plan, weights
 
 # %% ../nbs/11e_models.ipynb #6dded602
 def _positions(c: HOTConfig, **new) -> nn.Module:

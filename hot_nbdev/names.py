@@ -112,6 +112,8 @@ def near_map(
     return ModeDropout(own.dropout, weigh) if own.dropout else weigh
 
 # %% ../nbs/11c_names.ipynb #d0007b3a
+#| code-fold: true
+#| code-summary: "Source of `composed`"
 def composed(
     parts: Sequence[type],      # classes, the last of them a layer
     dim: int, heads: int, order: int,
@@ -132,6 +134,8 @@ def composed(
     return layer(dim, heads, order, causal=causal, weigh=weigh, norm=norm, dropout=dropout, bias=bias, **more, **new)
 
 # %% ../nbs/11c_names.ipynb #namlike1
+#| code-fold: true
+#| code-summary: "Source of `like`"
 def like(
     other: Callable,    # whose keyword arguments `**options` stands for
 ) -> Callable:          # a decorator
@@ -177,12 +181,16 @@ def kronecker(
                     qk_norm=qk_norm, **more, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ff
+#| code-fold: true
+#| code-summary: "Source of `full`"
 @like(composed)
 def full(dim: int, heads: int, order: int, **options) -> FullAttention:
     "Full attention from settings."
     return composed([FullAttention], dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ft
+#| code-fold: true
+#| code-summary: "Source of `full_linear`"
 @like(full)
 def full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:
     "Full attention with a kernel, by default positive random features."
@@ -190,12 +198,16 @@ def full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:
     return full(dim, heads, order, kernel=kernel or make_kernel("prf", dim // heads, **new), **options)
 
 # %% ../nbs/11c_names.ipynb #e47837fu
+#| code-fold: true
+#| code-summary: "Source of `multiscale`"
 @like(composed)
 def multiscale(dim: int, heads: int, order: int, *, stride=2, query_stride=1, **options) -> MultiscaleAttention:
     "Multiscale attention from settings."
     return composed([MultiscaleAttention], dim, heads, order, stride=stride, query_stride=query_stride, **options)
 
 # %% ../nbs/11c_names.ipynb #ce6f8d93
+#| code-fold: true
+#| code-summary: "Source of `axial`"
 @like(composed)
 def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **options) -> AxialAttention:
     "Axial attention from settings."
@@ -203,6 +215,8 @@ def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **op
     return composed([AxialAttention], dim, heads, order, groups, groups=groups, **options)
 
 # %% ../nbs/11c_names.ipynb #99ec20e6
+#| code-fold: true
+#| code-summary: "Source of `divided`"
 @like(axial)
 def divided(dim, heads, order, groups: Sequence | None = None, *, by_mode=None, **options) -> DividedAttention:
     "Divided attention, each of whose stages is axial attention from settings."
@@ -214,12 +228,16 @@ def divided(dim, heads, order, groups: Sequence | None = None, *, by_mode=None, 
     return DividedAttention(dim, heads, order, groups, stage, **options)
 
 # %% ../nbs/11c_names.ipynb #68bb5c94
+#| code-fold: true
+#| code-summary: "Source of `hot1`"
 @like(kronecker)
 def hot1(dim, heads, order, *, pool="sum", qk_norm=False, **options) -> KroneckerAttention:
     "The first paper's attention from settings."
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, **options)
 
 # %% ../nbs/11c_names.ipynb #68bb5c9t
+#| code-fold: true
+#| code-summary: "Source of `hot2`"
 @like(kronecker)
 def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, shared=False, **options):
     "The second paper's attention from settings: as in its code, or with qk_norm=False as in its text."
@@ -228,6 +246,8 @@ def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=No
     return kronecker(dim, heads, order, **options)
 
 # %% ../nbs/11c_names.ipynb #namtied1
+#| code-fold: true
+#| code-summary: "Source of `tied`"
 @like(composed)
 def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
     "Kronecker attention that compares before it pools, from settings."
@@ -236,6 +256,8 @@ def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5,
     return composed([kind], dim, heads, order, [(m,) for m in range(order)], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148b
+#| code-fold: true
+#| code-summary: "Source of `spatial`"
 @like(axial)
 def spatial(dim, heads, order, **options) -> AxialAttention:
     "Axial attention along all modes but the first, together."
@@ -245,6 +267,8 @@ def spatial(dim, heads, order, **options) -> AxialAttention:
     return axial(dim, heads, order, [tuple(range(1, order))], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148t
+#| code-fold: true
+#| code-summary: "Source of `none`"
 def none(dim, heads, order, *, rotary=None, dropout=0.0, causal=(), bias=True, device=None, dtype=None) -> NoAttention:
     "No attention from settings; of positions and dropout it has no use."
     return NoAttention(dim, heads, order, causal=causal, bias=bias, device=device, dtype=dtype)

@@ -112,6 +112,8 @@ def strides(
     return list(zip_longest(*map(_prime_factors, patch), fillvalue=1))
 
 # %% ../nbs/11a_patches.ipynb #691c9207
+#| code-fold: true
+#| code-summary: "Source of names, of `choose`, and of what fills up patches"
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlinearities by name
 PADDINGS = {"zeros": "constant", "circular": "circular"}    # name -> what torch calls it
 

@@ -329,6 +329,19 @@ def test_weights_of_another_model_are_refused_before_memory_is_taken(change, mes
     one_line(error, tmp_path / "model.safetensors")
 
 
+@pytest.mark.parametrize("change", [dict(causal=[0]), dict(stem_act="relu"), dict(dropout=0.25)])
+def test_settings_of_another_save_are_refused_where_all_shapes_fit(change, saved, tmp_path):
+    "As a stop between two renames leaves them, or an edit; a file that says nothing of settings is read as before."
+    from safetensors.torch import load_file, save_file
+    other, path = saved.config.replace(**change), tmp_path / "model.safetensors"
+    other.save(tmp_path / "config.json")
+    with pytest.raises(ValueError, match="was saved with other settings than config.json beside it has") as error:
+        load_model(tmp_path)
+    one_line(error, path)
+    save_file(load_file(path), path)
+    assert load_model(tmp_path).config == other
+
+
 class OwnConfig(ModelConfig):
     "Without a setting of its own."
 
