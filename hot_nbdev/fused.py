@@ -130,6 +130,8 @@ def chip_gradients(ctx, g: Tensor) -> tuple:
 on_chip.register_autograd(chip_gradients, setup_context=_keep)
 
 # %% ../nbs/27_gpu.ipynb #3000e013
+#| code-fold: true
+#| code-summary: "Source of both kernels"
 def _means(x, y, n, D, N0, N1, N2, PQ: tl.constexpr, PD: tl.constexpr):
     "The mean of one slice, of any of three modes, over PD features."
     b, row, d = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2) * PD + tl.arange(0, PD)
@@ -160,6 +162,8 @@ def _maps(q, k, S, H, rows, total, d, scale, N0, N1, N2,
     tl.store(at, t / tl.sum(t, 1)[:, None], mask=(r < n)[:, None] & (c < n)[None, :])
 
 # %% ../nbs/27_gpu.ipynb #3000e014
+#| code-fold: true
+#| code-summary: "Source of both operations"
 @_define("hot_nbdev::slice_means", mutates_args=())
 def slice_means(
     x: Tensor,      # (B, n1, …, nk, D), k two or three
@@ -188,6 +192,8 @@ def joined_maps(
 on_chip.__module__ = slice_means.__module__ = joined_maps.__module__ = __name__     # PyTorch's objects, but from here
 
 # %% ../nbs/27_gpu.ipynb #3000e016
+#| code-fold: true
+#| code-summary: "Source of shape and gradient of the means"
 slice_means.register_fake(lambda x: x.new_empty(len(x), sum(x.shape[1:-1]), x.shape[-1]))
 
 def means_gradient(ctx, g: Tensor) -> Tensor:
@@ -200,6 +206,8 @@ def means_gradient(ctx, g: Tensor) -> Tensor:
 slice_means.register_autograd(means_gradient, setup_context=_keep)
 
 # %% ../nbs/27_gpu.ipynb #3000e051
+#| code-fold: true
+#| code-summary: "Source of shape and gradients of the maps"
 @joined_maps.register_fake
 def _shape_of_maps(q, k, sizes):
     return q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32)

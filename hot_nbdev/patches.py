@@ -220,6 +220,8 @@ def check_input(
         raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but "
                          f"is {tuple(x.shape)}; no mode may be empty, and channels are the last axis: x.movedim moves "
                          "them there, x[..., None] adds one where there are none, and in_channels says how many")
+    if not x.is_floating_point():
+        raise ValueError(f"{name}: x must be floating, but is {x.dtype}; write x.float(), and of bytes x.float() / 255")
     if mask is None:
         return x, None
     batch = x.shape[:-order - 1]
