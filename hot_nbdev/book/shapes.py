@@ -68,7 +68,7 @@ def mode_product_picture(
 ) -> Schematic:                 # tensor × matrix = tensor
     "The mode product: one fiber stands out before and after the matrix has multiplied it."
     after = tuple(size if m == mode else n for m, n in enumerate(shape))
-    d = Schematic(f"A {_times(shape)} tensor, times along mode {mode + 1} a matrix with {size} rows and {shape[mode]} columns, is a "
+    d = Schematic(f"A {_times(shape)} tensor, times along mode {mode + 1} a matrix with {size} row{'s' * (size > 1)} and {shape[mode]} columns, is a "
                   f"{_times(after)} tensor. One fiber along mode {mode + 1} stands out in both tensors.")
     chosen = (0, shape[1] // 2, 0)
     picked = lambda at: all(m == mode or at[m] == chosen[m] for m in range(3))
@@ -219,7 +219,7 @@ def pool_maps_product() -> Schematic:   # one head of Kronecker attention
         d.text(x - k * unit / 2, low + 15 if g == 0 else y - 13, f"N{INDEX[g + 1]} × d", 13)
         arrow(d, (x + 8, middle), (x + 112, middle), "Q, K", "softmax(QKᵀ)")
         end, low = cells(d, (x + 120, y), (size, size), lambda i, j, c=color: (c, 0.2 + 0.6 * (i == j) + 0.2 * (abs(i - j) == 1)), unit)
-        d.text(end + 12, middle, f"S{INDEX[g + 1]}", 16, "start", True)
+        d.text(end + 12, middle, f"S{INDEX[g + 1]}", 16, bold=True, anchor="start")
     y, line = low + 70, low + 30
     x, low = cube(d, (0, y), shape, lambda *at: ("c", 0.3), unit)
     d.text(n * unit / 2, low + 16, "values 𝒱", 15)
@@ -248,7 +248,7 @@ def prefix_pooling() -> Schematic:      # two grids: pooling over all steps, and
         middle = x + last * unit / 2
         arrow(d, (middle, low + 30), (middle, low + 58))
         d.path(box(middle - unit / 2, low + 60, unit, unit), color, 0.5, width=1.4)
-        d.text(middle + unit, low + 60 + unit / 2, "for the map of step t", 14, "start")
+        d.text(middle + unit, low + 60 + unit / 2, "for the map of step t", 14, anchor="start")
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e035
@@ -271,7 +271,7 @@ def attention_order() -> Schematic:     # two rows: (QKᵀ)V and Q(KᵀV)
         arrow(d, (x + 6, middle), (x + 46, middle))
         big = sizes[made]
         end, _ = matrix(d, (x + 60, middle - big / 2), (big, big), "", f"{made} × {made}", "b", 0.6)
-        d.text(end + 12, middle, cost, 15, "start", True)
+        d.text(end + 12, middle, cost, 15, bold=True, anchor="start")
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e039
