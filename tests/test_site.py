@@ -102,12 +102,13 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
                     assert fragment in found[path or name].ids, f"{name} links to {link}"
 
 
-def test_every_page_has_a_notebook_and_is_listed(site):
+def test_every_page_is_listed_with_its_notebook_here_or_in_the_repository(site):
     chapters = [name for name in pages(site) if name not in ("references.html", "workshop.html", "measured.html")]
-    listed = (site / "llms.txt").read_text()
-    notebooks = [path.name for path in (site / "notebooks").glob("*.ipynb")]
-    assert {f"{book.page_of(name)}.html" for name in notebooks} == set(chapters)
-    assert all(f"/notebooks/{name})" in listed for name in notebooks)
+    listed = re.findall(r"\]\((\S+)/(\S+\.ipynb)\)", (site / "llms.txt").read_text())
+    assert {f"{book.page_of(name)}.html" for _, name in listed} == set(chapters)
+    here = {name for place, name in listed if place.endswith("/notebooks")}
+    assert here == {path.name for path in (site / "notebooks").glob("*.ipynb")}
+    assert all("/raw/" in place for place, name in listed if name not in here)
 
 
 def test_constructs_of_the_small_book(small):

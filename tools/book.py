@@ -534,7 +534,9 @@ def write_services(book: Book, out: Path) -> None:
     """A page for addresses that lead nowhere, shown under any of them, the list of pages for search engines, and
     llms.txt for those who read with a program: a notebook is its page as Markdown, with code."""
     s = book.structure
-    listed = [f"- [{title}]({s.url}/{NOTEBOOKS}/{name}): {about}" for name, (title, about) in book.titles.items()]
+    places = {name: f"{s.url}/{NOTEBOOKS}" if name in book.downloads else f"{s.repo}/raw/{s.branch}/{s.folder}"
+              for name in book.titles}
+    listed = [f"- [{title}]({places[name]}/{name}): {about}" for name, (title, about) in book.titles.items()]
     text = "\n".join([f"# {s.title}", "", f"> {s.description}", "", *listed, ""])
     (out / "llms.txt").write_text(text, encoding="utf-8")
     home = f"{s.url}/index.html" if s.url else "index.html"

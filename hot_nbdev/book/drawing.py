@@ -62,8 +62,8 @@ class Schematic:
         self,
         x: float, y: float,        # where the words begin or have their middle, see anchor; the middle of the line of text
         words: str,
-        size: float = 15, bold: bool = False,      # in pixels at full width
-        anchor: str = "middle",    # "start" or "middle" of the words is at x
+        size: float = 15, anchor: str = "middle",  # in pixels at full width; "start" or "middle" of the words is at x
+        bold: bool = False,
     ) -> "Schematic":              # the drawing itself
         "Add a line of words; its width is guessed, since no font is known here."
         width = 0.56 * size * len(words)

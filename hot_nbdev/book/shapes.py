@@ -219,7 +219,7 @@ def pool_maps_product() -> Schematic:   # one head of Kronecker attention
         d.text(x - k * unit / 2, low + 15 if g == 0 else y - 13, f"N{INDEX[g + 1]} × d", 13)
         arrow(d, (x + 8, middle), (x + 112, middle), "Q, K", "softmax(QKᵀ)")
         end, low = cells(d, (x + 120, y), (size, size), lambda i, j, c=color: (c, 0.2 + 0.6 * (i == j) + 0.2 * (abs(i - j) == 1)), unit)
-        d.text(end + 12, middle, f"S{INDEX[g + 1]}", 16, bold=True, anchor="start")
+        d.text(end + 12, middle, f"S{INDEX[g + 1]}", 16, True, "start")
     y, line = low + 70, low + 30
     x, low = cube(d, (0, y), shape, lambda *at: ("c", 0.3), unit)
     d.text(n * unit / 2, low + 16, "values 𝒱", 15)
@@ -271,7 +271,7 @@ def attention_order() -> Schematic:     # two rows: (QKᵀ)V and Q(KᵀV)
         arrow(d, (x + 6, middle), (x + 46, middle))
         big = sizes[made]
         end, _ = matrix(d, (x + 60, middle - big / 2), (big, big), "", f"{made} × {made}", "b", 0.6)
-        d.text(end + 12, middle, cost, 15, bold=True, anchor="start")
+        d.text(end + 12, middle, cost, 15, True, "start")
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e039
