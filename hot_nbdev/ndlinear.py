@@ -75,6 +75,8 @@ def flops(
     return found
 
 # %% ../nbs/13_ndlinear.ipynb #nd-rule
+#| code-fold: true
+#| code-summary: "Source of _way: the sequence, and whether biases go with their modes"
 def _way(D: tuple, H: tuple, sequence: tuple, each: bool) -> tuple:
     "The sequence in which the modes are multiplied, and whether each product starts from the bias of its mode."
     cheapest = tuple(contraction_sequence(D, H))
@@ -82,6 +84,8 @@ def _way(D: tuple, H: tuple, sequence: tuple, each: bool) -> tuple:
     return (sequence if own else cheapest), own
 
 # %% ../nbs/13_ndlinear.ipynb #nd-run
+#| code-fold: true
+#| code-summary: "Source of _run: algorithm 1 in the way that was chosen"
 def _run(x: Tensor, weights: list, biases: list, sequence: tuple, way: tuple) -> Tensor:
     "Algorithm 1 in this way: biases are one vector for each mode, or one tensor for all, or none."
     N, (taken, own) = len(weights), way

@@ -142,6 +142,8 @@ def _over_parts(sums: list, causal: Sequence[int], cuts: Sequence[Cut]) -> list:
     return sums
 
 # %% ../nbs/26_sharding.ipynb #112eb3b6
+#| code-fold: true
+#| code-summary: "Source of part_means: means over slices that stand on several processes"
 def part_means(
     x: Tensor, mask: Tensor | None,     # (B, n1, …, nk, f): the own part, zero where the mask says no
     causal: Sequence[int],      # causal modes; one of several may not be cut
@@ -160,6 +162,8 @@ def part_means(
     return [(t[..., :-1] / t[..., -1:].clamp(min=1)).to(x.dtype) for t in both], [t[..., -1:] for t in both]
 
 # %% ../nbs/26_sharding.ipynb #a13c76b0
+#| code-fold: true
+#| code-summary: "Source of multiply_part: a mode product along the cut mode"
 def multiply_part(
     A: Tensor,          # (B, heads, *n_c of the other causal modes, n', n): the map of a mode, or a factor of it
     y: Tensor,          # (B, heads, n1, …, nk, f): the own part, or with the features between two thin factors
@@ -296,6 +300,8 @@ def _to_cut(name: str, module: nn.Module, pointwise: tuple):
             yield from _to_cut(f"{name}.{n}".lstrip("."), child, pointwise)
 
 # %% ../nbs/26_sharding.ipynb #7e58d8b0
+#| code-fold: true
+#| code-summary: "Source of shard_modes: let a model work on parts"
 def shard_modes(
     model: nn.Module,            # a KroneckerAttention, a Block, an encoder, a segmenter, or a sequence of such; changed in place
     mesh, modes: dict,           # DeviceMesh; mode -> axis of the mesh, its name or its number
@@ -331,6 +337,8 @@ def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the pa
     return part
 
 # %% ../nbs/26_sharding.ipynb #c87ed12c
+#| code-fold: true
+#| code-summary: "Source of sum_gradients: gradients of the weights, added up"
 def sum_gradients(model: nn.Module, mesh, axes: Sequence | None = None) -> None:       # axes of the mesh; default: all
     "Add up the gradients of the weights over processes, after `backward` and before the step."
     grads = [p.grad for p in model.parameters() if p.grad is not None]

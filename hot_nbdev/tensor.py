@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # %% ../nbs/01_tensor.ipynb #9c95a720
+#| code-fold: true
+#| code-summary: "Source of _axis: the axis of a mode, or an error"
 def _axis(op: str, ndim: int, mode: int) -> int:
     "The axis `mode` counted from 0, or an error in the name of `op`."
     if not -ndim <= mode < ndim:

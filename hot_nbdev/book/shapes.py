@@ -68,7 +68,7 @@ def mode_product_picture(
 ) -> Schematic:                 # tensor × matrix = tensor
     "The mode product: one fiber stands out before and after the matrix has multiplied it."
     after = tuple(size if m == mode else n for m, n in enumerate(shape))
-    d = Schematic(f"A {_times(shape)} tensor, times along mode {mode + 1} a matrix with {size} rows and {shape[mode]} columns, is a "
+    d = Schematic(f"A {_times(shape)} tensor, times along mode {mode + 1} a matrix with {size} row{'s' * (size > 1)} and {shape[mode]} columns, is a "
                   f"{_times(after)} tensor. One fiber along mode {mode + 1} stands out in both tensors.")
     chosen = (0, shape[1] // 2, 0)
     picked = lambda at: all(m == mode or at[m] == chosen[m] for m in range(3))
