@@ -20,8 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -45,6 +43,7 @@ class Checkpoints:
 
     def save(self, step: int, tensors: dict, state: dict) -> None:
         "Write under another name, flush, rename; then remove what is too old."
+        from safetensors.torch import save_file
         path = self.folder / f"checkpoint-{step:09d}.safetensors"
         atomic_write(path, lambda part: save_file(tensors, part, {"state": json.dumps(state)}))
         for old in self.paths()[:-self.keep]:
@@ -52,11 +51,13 @@ class Checkpoints:
 
     def load(self, path) -> tuple:      # dict of tensors, dict
         "What `save` wrote. Nothing in the file is executed."
+        from safetensors import safe_open
         with safe_open(path, "pt") as f:
             return {key: f.get_tensor(key) for key in f.keys()}, json.loads(f.metadata()["state"])
 
     def last(self) -> tuple | None:     # path, tensors, state
         "The newest that can be read."
+        from safetensors import SafetensorError
         paths = self.paths()
         while paths:
             path = paths.pop()
@@ -76,6 +77,8 @@ def best_weights(
     folder,         # of a run
 ) -> dict:          # of tensors
     "The weights of the best model so far."
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
     path = Path(folder) / "model.safetensors"
     try:
         return load_file(path)
