@@ -7,6 +7,7 @@ __all__ = ['Model', 'HOTEncoder', 'read_tokens', 'HOTClassifier', 'pick_horizons
            'HOTSegmenter', 'make_model', 'load_model']
 
 # %% ../nbs/11e_models.ipynb #mdlimp
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
@@ -110,25 +111,24 @@ def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.
 def _read(cls: type, folder: Path) -> tuple:
     "A plan of a saved model, and its weights, which fit."
     from safetensors import SafetensorError, safe_open
-    from safetensors.torch import load_file
     settings, path = folder / "config.json", folder / "model.safetensors"
     for file in (settings, path):
         if not file.is_file():
             raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and "
                                     "model.safetensors")
-    config = ModelConfig.load(settings)
-    if missing := config.to_dict().keys() - read_settings(settings):
+    config, given = ModelConfig.load(settings), read_settings(settings)
+    if missing := config.to_dict().keys() - given:
         raise ValueError(f"{settings}: {min(missing)!r} is missing; the file of a saved model has all settings")
     plan = _plan(cls, config, settings)
     try:
-        weights = load_file(path)
-        with safe_open(path, "pt") as f:
-            written = (f.metadata() or {}).get("config", str(config))
+        with safe_open(path, "pt") as f:        # as both were written: a later version may read them in another way
+            weights = {name: f.get_tensor(name) for name in f.keys()}
+            written = json.loads((f.metadata() or {}).get("config", "null"))
     except (SafetensorError, OSError, ValueError, KeyError) as e:
         raise ValueError(f"{path} cannot be read ({' '.join(str(e).split())}); save the model again") from e
     if differs := _difference(plan.state_dict(), weights):
         raise ValueError(f"{path} does not fit config.json beside it: {differs}")
-    if written != str(config):
+    if written not in (None, given):
         raise ValueError(f"{path} was saved with other settings than config.json beside it has: a save was cut off, or "
                          "config.json was changed; to take those of the weights, write safe_open(path, 'pt').metadata()"
                          "['config'] into config.json; to take those of config.json, save_file(load_file(path), path)")

@@ -183,7 +183,7 @@ def test_exports_to_onnx(part):
     pytest.importorskip("onnx", reason="needs onnx")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     from onnx.reference import ReferenceEvaluator
-    cases = IN_ONNX[part::3]      # seven of them in one file can give a layer the constants of another
+    cases = IN_ONNX[part::3]      # with seven in one file one was wrong, alone and in pairs none
     layers = [case.layer(torch.float32) for case in cases]
     arguments = [[*case.arguments(case.input(3, dtype=torch.float32))][-1] for case in cases]
     shapes = (tuple(tuple({0: BATCH} for _ in own) for own in arguments),)

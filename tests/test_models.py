@@ -346,6 +346,14 @@ class OwnConfig(ModelConfig):
     "Without a setting of its own."
 
 
+def test_settings_that_a_later_version_reads_in_another_way_are_those_of_the_weights(saved, tmp_path, monkeypatch):
+    "What stands beside each other is compared as it was written, and config.json may be laid out anew."
+    path, told = tmp_path / "config.json", saved.config.replace(dropout=0.25)
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
+    monkeypatch.setattr(ModelConfig, "from_dict", classmethod(lambda cls, settings: told))
+    assert load_model(tmp_path).config == told
+
+
 class Own(Model):
     config_class = OwnConfig
 
