@@ -27,7 +27,7 @@ class VolumeSet(NamedTuple):
     images: dict         # (n, *sizes, channels), as stored
     labels: dict         # (n,) int64, numbers of the classes
     masks: dict | None   # (n, *sizes) bool, True where a place is known
-    about: dict          # name, md5, file, classes, shift, scale, …
+    about: dict          # name, md5, file, classes, …
 
 # %% ../../nbs/49_volume_files.ipynb #2b78caaf
 VOLUMES = {      # name -> classes, md5 of the file with 28 and with 64 voxels a side (medmnist.com)
@@ -155,16 +155,6 @@ def _masks(path: Path, arrays: dict, images: dict) -> dict | None:
         masks[split] = torch.from_numpy(mask)
     return masks or None
 
-# %% ../../nbs/49_volume_files.ipynb #1e1e8448
-def _scale(images: Tensor, mask: Tensor | None) -> tuple:
-    "Shift and scale: one number each, or one for each channel."
-    if images.dtype == torch.uint8:
-        return 0.0, 255.0
-    voxels = (images.flatten(0, -2) if mask is None else images[mask]).double()
-    scale, shift = torch.std_mean(voxels, dim=0, correction=0)
-    scale = torch.where(scale > 1e-12 * shift.abs(), scale, 1.0)
-    return (shift.item(), scale.item()) if len(shift) == 1 else (shift.float(), scale.float())
-
 # %% ../../nbs/49_volume_files.ipynb #f7793169
 def load_volumes(
     name: str | Path,                     # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
@@ -185,8 +175,7 @@ def load_volumes(
     images, axis = _images(path, arrays, channels)
     labels, codes = _labels(path, arrays, known)
     masks = _masks(path, arrays, images)
-    shift, scale = _scale(images["train"], masks and masks["train"])
-    about = {"file": str(path), "shift": shift, "scale": scale, "axis": axis, "told": []}
+    about = {"file": str(path), "axis": axis, "told": []}
     if official:
         return VolumeSet(images, labels, masks, {"name": flag, "md5": source.md5, "classes": classes, **about})
     words, (*sizes, last) = isinstance(codes[0], str), images["train"].shape[1:]
@@ -222,7 +211,6 @@ def check_volumes(
     x = (x - torch.as_tensor(about["shift"]).float()) / torch.as_tensor(about["scale"]).float()
     far = int((x.abs() > 20).sum())
     return x, [f"{far} values of {where} lie more than 20 deviations from what training saw"] * bool(far)
-
 
 # %% ../../nbs/49_volume_files.ipynb #e6f03781
 def volume_evaluator(
