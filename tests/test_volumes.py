@@ -131,11 +131,11 @@ def test_the_table_of_volumes_is_medmnists():
     info = pytest.importorskip("medmnist.info").INFO
     for name in VOLUMES:
         for size in (28, 64):
-            flag, classes, _ = volumes_module._medmnist(name, size)
-            own = volumes_module._info(flag)
-            assert classes == list(own["label"].values())
-            theirs = {key: info[flag][key] for key in own} | {"label": dict(enumerate(info[flag]["label"].values()))}
-            assert own == theirs
+            flag, classes, source = volumes_module._medmnist(name, size)
+            theirs, tag = info[flag], "" if size == 28 else "_64"
+            assert classes == list(theirs["label"].values()) and "multi-label" not in theirs["task"]
+            assert (source.url, source.md5) == (theirs[f"url{tag}"], theirs[f"MD5{tag}"])
+            assert source.license == theirs["license"]
 
 
 def test_volumes_need_no_medmnist_and_pictures_say_that_they_do(tmp_path, monkeypatch):

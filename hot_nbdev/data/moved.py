@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .files import check_numbers, load_array
 from .scenes import check_whole, load_scene
-from .splits import Part, Splits
+from .splits import Part, Scaler, Splits
 
 # %% ../../nbs/62_moved.ipynb #212a9522
 def white_fields(
@@ -177,12 +177,10 @@ FIELDS = {"train": 2048, "val": 256, "test": 256}           # how many of them
 MOST = 1 << 18                                              # positions of a frame: more would fill the memory before a word is said
 
 # %% ../../nbs/62_moved.ipynb #42d3a16c
-def _scaled(parts: list, told: Tensor) -> tuple:        # the parts, means, deviations
-    "Each field, or all of them, by the mean and deviation of what training knows."
-    mean = told.double().nanmean(1, keepdim=True)
-    std = (told.double() - mean).square().nanmean(1, keepdim=True).sqrt()
-    mean, std = (t.view(-1, *[1] * (parts[0].ndim - 1)) for t in (mean, torch.where(std > 0, std, 1.0)))
-    return [((p.double() - mean) / std).float() for p in parts], mean, std
+def _scaled(parts: list, told: Tensor) -> tuple:        # the parts; a scaler of all fields, or of each
+    "Each field, or all of them, by the mean and deviation of what training knows, (…, 1) or (…, F)."
+    scaler = Scaler.fit(told, ~told.isnan())
+    return [scaler.apply(p.double().movedim(0, -1)).movedim(-1, 0).float().contiguous() for p in parts], scaler
 
 
 def _in_turn(fields: Tensor, mode: int) -> tuple:
@@ -192,7 +190,7 @@ def _in_turn(fields: Tensor, mode: int) -> tuple:
         raise ValueError(f"motion_data: {n} {'rows' if mode else 'fields'}, of shape {tuple(fields.shape)}, do not make "
                          "three parts; give at least 10")
     cuts = fields.tensor_split([n * 7 // 10, n * 8 // 10], mode)
-    return _scaled(list(cuts), cuts[0].reshape(1, -1))
+    return _scaled(list(cuts), cuts[0][..., None])
 
 # %% ../../nbs/62_moved.ipynb #49436024
 def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: dict) -> tuple:
@@ -203,8 +201,8 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
     if Path(name).suffix == ".npy":
         array = load_array(name, op="motion_data")
         check_numbers(array, f"motion_data: fields (F, n1, …, nk) of {name}", holes=True)
-        parts, mean, std = _in_turn(torch.from_numpy(array.astype("float64")), 1 if move == "align" else 0)
-        return parts, False, {"md5": None, "input": {"shift": (mean.item(),), "scale": (std.item(),)}}
+        parts, scaler = _in_turn(torch.from_numpy(array.astype("float64")), 1 if move == "align" else 0)
+        return parts, False, {"md5": None, "input": {**scaler.lists(), "own": False}}
     if name not in ("indian_pines", "sentinel2") or move == "align":
         raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, and the path of a .npy of fields (F, n1, …, nk) "
                          "or sheets (F, rows, columns); for shifts, the scenes indian_pines and sentinel2")
@@ -215,8 +213,7 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
     H, W = values.shape[1:]
     left = W - max(W // 3, -(-W * 48 // 100))               # the left part, and the upper and lower half of the right one
     parts = [values[:, :, :left], values[:, :H // 2, left:], values[:, H // 2:, left:]]
-    about = {"md5": scene.source and scene.source.md5, "input": {"own": True}}
-    return _scaled(parts, parts[0].flatten(1))[0], False, about
+    return _scaled(parts, parts[0].movedim(0, -1))[0], False, {"md5": scene.md5, "input": {"own": True}}
 
 # %% ../../nbs/62_moved.ipynb #7e41d2b8
 def motion_data(

@@ -174,7 +174,6 @@ def forecast_data(
     check_whole("forecast_data", 0, horizon=horizon)
     series, stem, official = load_series(name, masked=masked, **reading), Path(name).stem, SERIES.get(str(name))
     sizes = split_rows(len(series.values), split or (stem[:4] if stem in ("ETTh1", "ETTh2", "ETTm1", "ETTm2") else "7:1:2"))
-
     scaler, parts = _cut(series, sizes, lookback, horizon, masked)
     about = {"name": stem, "md5": official and official.md5, "file": str(series.layout.path), "scaler": scaler, "names": series.names,
              "rows": sizes, "counts": tuple(map(len, parts)), "report": series.report, "told": report_lines(series.report)}
@@ -306,7 +305,7 @@ def _splits(scene: Scene, scaler: Scaler, parts: list, counts: list, window: int
     "Three parts of a scene or of images, with what is known of them."
     classes = {"classes": list(scene.classes.values()), "codes": list(scene.classes)}
     return Splits(*parts, {
-        "name": scene.name, "md5": scene.source and scene.source.md5, "file": scene.report["file"], "report": scene.report, "told": [],
+        "name": scene.name, "md5": scene.md5, "file": scene.report["file"], "report": scene.report, "told": [],
         "scaler": scaler, "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), **classes,
         "input": {"data": scene.name, **classes, **scaler.lists(), "window": window, "dates": dates}, **more})
 

@@ -44,35 +44,29 @@ VOLUMES = {      # name -> classes, md5 of the file with 28 and with 64 voxels a
 _SHA256 = {"adrenalmnist3d.npz": "8ffd78c0f000265deb7cf4ee0b454136fb3170f9839ecaa7bb01adf9f88aa7d1",
            "vesselmnist3d.npz": "cc00c6b0869bf1f68cf7c13e52e8585eb2f38991acab5ad7abe1af1814a83206"}
 
-# %% ../../nbs/49_volume_files.ipynb #8e2f6a13
-def _info(flag: str) -> dict:
-    "What medmnist says of one of its sets; nothing for another name. The volumes need no package for it."
-    if (name := flag.removesuffix("mnist3d")) in VOLUMES:
-        classes, *sums = VOLUMES[name]
-        task = "binary-class" if len(classes) == 2 else "multi-class"
-        info = {"label": dict(enumerate(classes)), "license": "CC BY 4.0", "task": task}
-        for tag, md5 in zip(("", "_64"), sums):
-            info |= {f"url{tag}": f"https://zenodo.org/records/10519652/files/{name}mnist3d{tag}.npz?download=1", f"MD5{tag}": md5}
-        return info
-    try:
-        from medmnist.info import INFO
-    except ImportError as e:
-        raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; what is known of MedMNIST's pictures comes from "
-                          'the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
-    return INFO.get(flag, {})
-
 # %% ../../nbs/49_volume_files.ipynb #8e2f6a14
 def _medmnist(name: str, size: int) -> tuple[str, list, Source]:
-    "medmnist's name, the classes, and the file as an entry of the table."
-    flag, tag = f"{name}mnist3d" if name in VOLUMES else name, "" if size == 28 else f"_{size}"
-    info = _info(flag)
-    if f"url{tag}" not in info or "multi-label" in info["task"]:
+    "medmnist's name, the classes, and the file as an entry of the table. Its package says what pictures there are."
+    known, tag = name.removesuffix("mnist3d"), "" if size == 28 else f"_{size}"
+    flag = f"{known}mnist3d" if known in VOLUMES else name
+    file, shape = f"{flag}{tag}.npz", (size,) * (3 if "3d" in flag else 2)
+    if known in VOLUMES:
+        classes, *sums = VOLUMES[known]
+        md5, license = dict(zip((28, 64), sums)).get(size), "CC BY 4.0"
+    else:
+        try:
+            from medmnist.info import INFO
+        except ImportError as e:
+            raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; what is known of MedMNIST's pictures comes "
+                              'from the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
+        info = INFO.get(flag, {"label": {}, "license": "", "task": "multi-label"})
+        classes, license = list(info["label"].values()), info["license"]
+        md5 = None if "multi-label" in info["task"] else info.get(f"MD5{tag}")
+    if md5 is None:
         raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} with the sizes 28 and 64, medmnist's "
                          "pictures with one label (128 and 224 as well), such as pathmnist, and the path of an .npz")
-    file, shape = f"{flag}{tag}.npz", (size,) * (3 if "3d" in flag else 2)
-    md5, sha256 = info[f"MD5{tag}"], _SHA256.get(file)
-    source = Source(file, "https://medmnist.com", info[f"url{tag}"], md5, shape, info["license"], sha256)
-    return flag, list(info["label"].values()), source
+    url = f"https://zenodo.org/records/10519652/files/{file}?download=1"
+    return flag, classes, Source(file, "https://medmnist.com", url, md5, shape, license, _SHA256.get(file))
 
 # %% ../../nbs/49_volume_files.ipynb #d3023781
 def _channel_axis(shape: Sequence[int], where: str = "the array", channels: str | None = None) -> str:
