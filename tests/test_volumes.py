@@ -39,11 +39,12 @@ def test_a_volume_set_without_and_with_its_checksum(tmp_path, name, size):
     assert x.shape == (2, size, size, size, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
     assert splits.about["counts"] == (5, 2, 3) and len(splits.about["md5"]) == 32
     with pytest.raises(ValueError, match="should have the checksum"):
-        load_volumes(name, size, tmp_path)
+        load_volumes(name, size, folder=tmp_path)
     scores = np.tile([0.6, 0.4] if len(splits.about["classes"]) == 2
                      else np.arange(len(splits.about["classes"])), (3, 1))
     if len(splits.about["classes"]) == 2:
-        assert volume_evaluator(name, "test", size, tmp_path, verify=False).evaluate(scores).ACC == pytest.approx(2 / 3)
+        judge = volume_evaluator(name, "test", size, folder=tmp_path, verify=False)
+        assert judge.evaluate(scores).ACC == pytest.approx(2 / 3)
     assert ("torchvision" in sys.modules) == before
 
 

@@ -84,7 +84,7 @@ class Places(Config):
 
     def source(self) -> dict:
         "How official files are found."
-        return dict(folder=self.data_dir, download=self.download, verify=self.verify)
+        return dict(folder=self.data_dir, download=self.download, verify=self.verify, unchecked=self.unchecked)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a15
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
     def parts(self, horizon: int | None = None):
         "Data in three parts; with another horizon for scoring."
         return forecast_data(self.data, self.lookback, horizon or self.horizon, mend=self.mend, masked=self.masked, sort=self.sort,
-                             time=self.time, step=self.step, unchecked=self.unchecked, **self.source())
+                             time=self.time, step=self.step, **self.source())
 
     def task(self, parts) -> Task:
         return Forecasting()
@@ -285,7 +285,7 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
     def parts(self):
         "Data in three parts."
         chosen = {name: getattr(self, name) for name in ("window", "labels", "block", "stride", "gap", "limit", "ignore")}
-        return scene_data(self.data, unchecked=self.unchecked, **chosen, **self.source())
+        return scene_data(self.data, **chosen, **self.source())
 
     def task(self, parts) -> Task:
         return Segmentation(len(parts.about["classes"]), _class_weights(self, parts), criterion=self.criterion)

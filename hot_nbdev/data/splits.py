@@ -231,7 +231,7 @@ class Items(Part):
 def volume_data(
     name: str | Path,       # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
     size: int = 28,         # places a side, of an official set
-    **reading,              # of load_volumes: folder, download, verify, channels
+    **reading,              # of load_volumes: channels, folder, download, verify, unchecked
 ) -> Splits:                # of Items: x (B, *sizes, C), y (B,) int64, with a mask if the .npz has masks
     "A set of MedMNIST in its official split, or an archive of one's own; scaled when drawn, bytes by 1/255."
     images, labels, masks, about = load_volumes(name, size, **reading)

@@ -153,16 +153,14 @@ def _masks(path: Path, arrays: dict, images: dict) -> dict | None:
 def load_volumes(
     name: str | Path,                     # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
     size: int = 28,                       # places a side, of an official set
-    folder: str | Path | None = None,     # of the official files; default: HOT_DATA
-    download: bool = True,
-    verify: bool = True,                  # check the checksum
     channels: str | None = None,          # of an .npz: 'last', 'first' or 'none', where its shapes do not tell
+    **finding,                            # of `official_file`: folder, download, verify, unchecked
 ) -> VolumeSet:
     "A set of MedMNIST in its official split, or an archive of one's own with the same names of arrays."
     path, known, official = Path(name), None, Path(name).suffix != ".npz"
     if official:
         flag, classes, source = _medmnist(str(name), size)
-        path, known = official_file(flag, source, folder, download, verify), np.arange(len(classes))
+        path, known = official_file(flag, source, **finding), np.arange(len(classes))
     elif not path.is_file():
         raise FileNotFoundError(f"volume_data: there is no file {name}; give an .npz, or one of {', '.join(VOLUMES)}")
     arrays = load_arrays(path, _NAMES, "volume_data", [f"{s}_masks" for s in PARTS])
@@ -211,15 +209,12 @@ def volume_evaluator(
     name: str,                            # one of the official sets
     split: str = "test",                  # train, val or test
     size: int = 28,
-    folder: str | Path | None = None,
-    download: bool = True,
-    verify: bool = True,
+    **finding,                            # of `official_file`: folder, download, verify, unchecked
 ):                                        # .evaluate(probabilities (n, classes)) gives AUC and ACC
     "medmnist's own Evaluator of a split."
     flag, _, source = _medmnist(name, size)
-    path = official_file(flag, source, folder, download, verify)
     from medmnist.evaluator import Evaluator
-    return Evaluator(flag, split, size=size, root=str(path.parent))
+    return Evaluator(flag, split, size=size, root=str(official_file(flag, source, **finding).parent))
 
 # %% ../../nbs/49_volume_files.ipynb #cdb48975
 def random_flips(
