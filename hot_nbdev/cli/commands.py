@@ -98,13 +98,12 @@ def _report(job: Job, run: Run) -> str:
         f"row in {run.table}, model in {run.folder}", drawn, f"next: hot_predict {shlex.quote(str(run.folder))} {after}"])
 
 
-def _train(job: Job) -> Run:
+def _train(job: Job) -> None:
     "One run with its report."
     _check_packages(job)
     run = run_job(job, say)
     if os.environ.get("RANK", "0") == "0":
         print(_report(job, run), flush=True)
-    return run
 
 # %% ../../nbs/68_commands.ipynb #cmdcomm1
 def _command(kind: str, about: str, examples: str, argv):
@@ -193,10 +192,7 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
     parser.add_argument("--picture", action=argparse.BooleanOptionalAction, default=True, help="of a forecast or a segmentation")
     given = vars(parser.parse_args(argv))
-
-    def work():
-        print(*predict(given.pop("run"), given.pop("file"), given.pop("to"), **given), sep="\n")
-    _guarded(parser, ["to", *given], work)
+    _guarded(parser, list(given), lambda: print(*predict(**given), sep="\n"))
 
 # %% ../../nbs/68_commands.ipynb #b2b2e7fe
 def _changes(texts: Sequence[str], job: type) -> dict:
