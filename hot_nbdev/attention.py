@@ -115,6 +115,8 @@ class Seen:
         return t if self.asking is None else t.masked_fill(~self.asking.flatten(1)[:, None, :, None], 0.0)
 
 # %% ../nbs/05_attention.ipynb #05c00019
+#| code-fold: true
+#| code-summary: "Source of Mapping: the maps of a layer, and the joint map from unit vectors"
 class Mapping(nn.Module):
     "What moves values linearly has maps; a subclass has `door`, which checks its input, and `mix`, which moves values."
     def maps(self, x: Tensor, mask=None, context=None, context_mask=None) -> list:
@@ -136,6 +138,8 @@ class Mapping(nn.Module):
         return [self.joint(*given)]
 
 # %% ../nbs/05_attention.ipynb #474d7f64
+#| code-fold: true
+#| code-summary: "Source of Attention: values, and what becomes of them"
 class Attention(Mapping):
     "Values, and what becomes of them; a subclass has `to_v`, `to_out` and `mix`, which moves values from position to position."
     def __init__(self, dim: int, heads: int, order: int, causal: Sequence[int] = (), dropout: float = 0.0):

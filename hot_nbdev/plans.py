@@ -53,6 +53,8 @@ def apart(whole: Tensor, shapes: Sequence, causal: Sequence[int]) -> Sequence:  
     return found
 
 # %% ../nbs/08c_plans.ipynb #7f1e5393
+#| code-fold: true
+#| code-summary: "Source of steps_of: all plans, and their costs"
 def steps_of(
     maps: Sequence,          # of all modes: matrices, or pairs (L, R) that stand for L @ R
     modes: Sequence[int],    # those to be applied
