@@ -200,6 +200,8 @@ class FullAttention(Attention):
         return y.unflatten(2, x.shape[1:-1])
 
 # %% ../nbs/05_attention.ipynb #3e949f33
+#| code-fold: true
+#| code-summary: "Source of attend: the map times the values, fused where that is possible"
 def attend(
     weigh: Callable,   # (q, k, seen) -> map; perhaps with `attend(q, k, v, seen)`, which does not form one
     q: Tensor,         # (B, heads, n, d)
@@ -242,6 +244,8 @@ def formed(
         return S[0] @ S[1]
 
 # %% ../nbs/05_attention.ipynb #99661ab1
+#| code-fold: true
+#| code-summary: "Source of Weigh and as_module: a function as a module"
 class Weigh(nn.Module):
     "A function as a module, so that a list of modules can hold it."
     def __init__(self, function: Callable):
@@ -259,6 +263,8 @@ def as_module(f: Callable) -> nn.Module:
     return f if isinstance(f, nn.Module) else Weigh(f)
 
 # %% ../nbs/05_attention.ipynb #c3dbea75
+#| code-fold: true
+#| code-summary: "Source of scaled_linear: a linear layer that starts larger"
 def scaled_linear(
     *sizes: int,            # in and out
     gain: float = 1.0,      # of the initial matrix

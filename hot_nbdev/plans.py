@@ -89,6 +89,8 @@ def _plan(parts: Sequence, entries: int) -> tuple:
     return cost, steps
 
 # %% ../nbs/08c_plans.ipynb #00ef7679
+#| code-fold: true
+#| code-summary: "Source of jointly: the joint map of several causal modes, times the values"
 def jointly(
     maps: Sequence,          # of all modes, as in `product`
     v: Tensor,               # (B, heads, n1, …, nk, f)
