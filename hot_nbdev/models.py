@@ -17,10 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from .config import read_settings
-from .model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
-from .names import FEED_FORWARDS, found, make_attention, make_kernel
+from hot_nbdev.model_config import (
+    MODELS,
+    ClassifierConfig,
+    ForecasterConfig,
+    HOTConfig,
+    ModelConfig,
+    SegmenterConfig,
+    attention_of,
+    positions_of,
+)
+from .names import FEED_FORWARDS, found
 from .patches import PatchEmbed, check_input, cut_to, patch_mask, unpatchify
-from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from .storage import atomic_write
 from .transformer import Block, masked_mean, normalize_series
 
@@ -134,28 +142,10 @@ def _read(cls: type, folder: Path) -> tuple:
                          "['config'] into config.json; to take those of config.json, save_file(load_file(path), path)")
     return plan, weights
 
-# %% ../nbs/11e_models.ipynb #6dded602
-def _positions(c: HOTConfig, **new) -> nn.Module:
-    "What is added to the tokens."
-    if c.positions == "learned":
-        return LearnedPositions(c.grid, c.dim, modes=c.position_modes, **new)
-    return SineCosinePositions(c.dim, c.order, modes=c.position_modes) if c.positions == "sincos" else nn.Identity()
-
-# %% ../nbs/11e_models.ipynb #6dded60t
-def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
-    "The attention of one block, whose number is `seed`: it gives each block its own random features."
-    name, width = c.attentions[seed % len(c.attentions)], c.dim // c.heads
-    options = {k: v for k, v in dict(causal=c.causal, dropout=c.attention_dropout).items() if v}
-    if kernel := c.kernel or ("prf" if name == "full-linear" else None):
-        options["kernel"] = make_kernel(kernel, width, c.kernel_features, seed=seed, **new)
-    if c.positions == "rotary":
-        jointly, modes = c.joint(name), c.placed
-        options["rotary"] = AxialRotary(width, c.order, modes, **new) if jointly else Rotary(width, modes, **new)
-    return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
-
 # %% ../nbs/11e_models.ipynb #6dded60u
 def _block(c: HOTConfig, seed: int, **new) -> Block:
-    attention = _attention(c, seed, **new)      # before the network: a seed stands for the weights in this sequence
+    name = c.attentions[seed % len(c.attentions)]
+    attention = attention_of(c, name, seed, **new)      # before the network: weights are drawn in this sequence
     ff = found(FEED_FORWARDS, c.ff)(c.dim, c.ff_hidden, dropout=c.dropout, bias=c.ff_bias, **new)
     return Block(attention, ff, c.dropout, **new)
 
@@ -169,7 +159,7 @@ class HOTEncoder(Model):
         c, new = config, dict(device=device, dtype=dtype)
         self.embed = PatchEmbed(c.in_channels, c.dim, c.patch, c.stem, width=c.stem_width, act=c.stem_act,
                                 norm=c.stem_norm, causal=c.causal, padding=c.stem_padding, **new)
-        self.positions, self.dropout = _positions(c, **new), nn.Dropout(c.dropout)
+        self.positions, self.dropout = positions_of(c, **new), nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(_block(c, i, **new) for i in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, **new)
 
