@@ -38,7 +38,7 @@ def into_batch(
     t = t.movedim([2 + m for m in others], list(range(1, 1 + len(others))))
     return t.flatten(0, len(others)).flatten(2, 1 + len(group))
 
-# %% ../nbs/11b_axial.ipynb #6e4b0cd2
+
 def out_of_batch(
     t: Tensor,             # (B', heads, N, f)
     group: Sequence[int],
@@ -197,7 +197,7 @@ def pool_windows(
     total, weight = (patchify(pad_to_patches(u, stride), stride).sum(-2) for u in (wide(t) * w, w))
     return (total / weight.clamp(min=1)).to(t.dtype)
 
-# %% ../nbs/11b_axial.ipynb #c5b7333c
+
 def spread_windows(
     t: Tensor,              # (B, heads, ⌈n1/s1⌉, …, d)
     sizes: Sequence[int],   # (n1, …, nk)

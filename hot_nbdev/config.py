@@ -92,7 +92,7 @@ class Fixed(dict):
     def __reduce__(self):
         return Fixed, (dict(self),)
 
-# %% ../nbs/41_config.ipynb #cfgfixet
+
 def fixed(
     name: str,          # of the value, for messages
     value,              # lists, dictionaries, numbers, words

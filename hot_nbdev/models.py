@@ -66,7 +66,7 @@ class Model(nn.Module):
 
 # %% ../nbs/11e_models.ipynb #mdlmod1
 #| code-fold: true
-#| code-summary: "Source of `_difference`"
+#| code-summary: "Source of `_difference` and `_plan`"
 def _difference(own: dict, found: dict) -> str | None:
     "Where tensors that a model has differ from those of a file, in words; None if nowhere."
     for name, t in own.items():
@@ -78,9 +78,7 @@ def _difference(own: dict, found: dict) -> str | None:
             return f"{name} is {found[name].dtype}, but {t.dtype} is expected"
     return next((f"{name} is not expected" for name in found if name not in own), None)
 
-# %% ../nbs/11e_models.ipynb #mdlmod1t
-#| code-fold: true
-#| code-summary: "Source of `_plan`"
+
 def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
     "The model without memory, or an error in the name of the file of its settings."
     try:
@@ -90,7 +88,7 @@ def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
 
 # %% ../nbs/11e_models.ipynb #mdlmod2
 #| code-fold: true
-#| code-summary: "Source of `_write`"
+#| code-summary: "Source of `_write` and `_filled`"
 def _write(model: nn.Module, folder: Path) -> None:
     from safetensors.torch import save_file
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,9 +99,7 @@ def _write(model: nn.Module, folder: Path) -> None:
                      lambda own: save_file(weights, own, {"config": str(model.config)}))
     atomic_write(folder / "config.json", write)
 
-# %% ../nbs/11e_models.ipynb #mdlmod2t
-#| code-fold: true
-#| code-summary: "Source of `_filled`"
+
 def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
     "A model with these weights; where no dtype is asked for, each has its own."
     first = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
