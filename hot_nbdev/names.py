@@ -208,9 +208,9 @@ def full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:
 
 
 @like(composed)
-def multiscale(dim: int, heads: int, order: int, *, stride=2, query_stride=1, **options) -> MultiscaleAttention:
+def multiscale(dim: int, heads: int, order: int, *, stride=2, **options) -> MultiscaleAttention:
     "Multiscale attention from settings."
-    return composed([MultiscaleAttention], dim, heads, order, stride=stride, query_stride=query_stride, **options)
+    return composed([MultiscaleAttention], dim, heads, order, stride=stride, **options)
 
 # %% ../nbs/11c_names.ipynb #ce6f8d93
 #| code-fold: true
@@ -251,7 +251,7 @@ def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=No
 
 
 @like(composed)
-def tied(dim, heads, order, *, kind, combine="product", power=0.5, qk_norm=True, **options):
+def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
     "Kronecker attention that compares before it pools, from settings."
     combine = choose("TiedAttention", "combine", combine, _COMBINE)
     options |= dict(combine=combine, power=power, qk_norm=qk_norm)
