@@ -183,11 +183,12 @@ def attention_of(
     if c.positions == "rotary":
         options["rotary"] = pick_modes("rotary positions", c.position_modes, c.order, "position_modes")
     known = attention_options(name)
-    for key in () if known is None else [key for key in options if key not in known]:
-        raise ValueError(f"{_SET[key]} is {getattr(c, _SET[key])!r}, but attention {name!r} has no option {key!r}; leave "
+    if lacks := [] if known is None else [key for key in options if key not in known]:
+        setting = _SET[lacks[0]]
+        raise ValueError(f"{setting} is {getattr(c, setting)!r}, but attention {name!r} has no option {lacks[0]!r}; leave "
                          "it out, or choose another attention")
-    for key in c.attention_options.keys() & {*_SET, "dim", "heads", "order", "device", "dtype"}:
-        raise ValueError(f"attention_options has {key!r}, which the model sets; use the settings of the model")
+    if taken := c.attention_options.keys() & {*_SET, "dim", "heads", "order", "device", "dtype"}:
+        raise ValueError(f"attention_options has {min(taken)!r}, which the model sets; use the settings of the model")
     return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
 
 # %% ../nbs/11d_model_config.ipynb #31c09b49

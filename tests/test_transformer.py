@@ -31,8 +31,10 @@ def test_the_order_is_required_and_options_are_those_of_the_layer(name):
 
 
 def test_joint_maps_share_their_features():
-    joint = lambda name, order, **own: any(
-        isinstance(m, AxialRotary) for m in make_attention(name, 24, 2, order, rotary=range(order), **own).modules())
+    def joint(name, order, **own):
+        layer = make_attention(name, 24, 2, order, rotary=range(order), **own)
+        return any(isinstance(m, AxialRotary) for m in layer.modules())
+
     known = [name for name in ATTENTIONS if name != "none"]
     assert [name for name in known if joint(name, 2)] == ["full", "full-linear", "multiscale"]
     assert {name for name in known if joint(name, 3)} == {"full", "full-linear", "divided", "multiscale", "spatial"}
