@@ -112,6 +112,8 @@ def _shape_of(v, A, C, L=None):
     return v.new_empty(B, O, N, M, H, F).permute(0, 4, 1, 2, 3, 5)
 
 # %% ../nbs/27_gpu.ipynb #3000001b
+#| code-fold: true
+#| code-summary: "Source of the gradients of `on_chip`"
 def _keep(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
@@ -232,6 +234,8 @@ def maps_gradients(ctx, g: Tensor) -> tuple:
 joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 
 # %% ../nbs/27_gpu.ipynb #3000001e
+#| code-fold: true
+#| code-summary: "Source of `unfit`, which says where `on_chip` cannot be used"
 def _nowhere(t: Tensor) -> dict:
     "Reasons against any kernel, and whether they hold."
     return {"triton is not installed": find_spec("triton") is None,
@@ -251,6 +255,8 @@ def unfit(maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable) 
     return next((why for why, holds in reasons.items() if holds), "")
 
 # %% ../nbs/27_gpu.ipynb #3000e052
+#| code-fold: true
+#| code-summary: "Source of `unfit_maps`, the same for the maps"
 def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Tensor) -> str:      # as of `mode_maps`
     "Why `slice_means` and `joined_maps` cannot do this; empty if they can."
     P, PD = power(max(x.shape[1:-1])), power(layer.dim // layer.heads)
@@ -262,6 +268,8 @@ def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Ten
     return next((why for why, holds in reasons.items() if holds), "")
 
 # %% ../nbs/27_gpu.ipynb #3000001f
+#| code-fold: true
+#| code-summary: "Source of `fused_product`"
 _log, _told = logging.getLogger("hot_nbdev.fused"), set()
 
 def _tell(why: str) -> None:
@@ -309,6 +317,8 @@ def fuse(model: nn.Module, on: bool = True) -> nn.Module:       # changed in pla
     return model
 
 # %% ../nbs/27_gpu.ipynb #3000e040
+#| code-fold: true
+#| code-summary: "Source of `record`"
 def record(
     f: Callable,            # of tensors; what it does must depend on their shapes alone
     *inputs: Tensor,        # one of each
@@ -333,6 +343,8 @@ def record(
     return replay
 
 # %% ../nbs/27_gpu.ipynb #3000e042
+#| code-fold: true
+#| code-summary: "Source of `record_steps`"
 def record_steps(
     layer: nn.Module,       # as of `step`
     frame: Tensor,          # the shape of what comes

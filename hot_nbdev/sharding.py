@@ -214,7 +214,7 @@ class Sharded:
     def joint(self, *given) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__}: it reads all of its part at once; ask for joint maps and steps before shard_modes")
 
-advance.register(Sharded, Sharded.joint)
+advance.register(Sharded, Sharded.joint);
 
 # %% ../nbs/26_sharding.ipynb #236ca4e1
 #| code-fold: true

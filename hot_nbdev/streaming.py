@@ -117,7 +117,7 @@ def _tied_next(layer: TiedAttention, q: Tensor, valid: Tensor, keys: Tensor, val
         return S @ values.to(S.dtype)
 
 
-advance.register(MixedAttention, advance.dispatch(nn.Module))       # whose means would have to be kept as well
+advance.register(MixedAttention, advance.dispatch(nn.Module));      # whose means would have to be kept as well
 
 # %% ../nbs/23a_streaming.ipynb #8eb388f2
 #| code-fold: true
