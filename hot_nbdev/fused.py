@@ -52,6 +52,8 @@ def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, 
     tl.store(y + at, tl.reshape(t, (PF, PO, PN, PM)), mask=(I < O) & (J < N) & (K < M) & (R < F))
 
 # %% ../nbs/27_gpu.ipynb #3000e001
+#| code-fold: true
+#| code-summary: "Source of `_kernels`, which imports Triton at the first use"
 @cache
 def _kernels() -> dict:
     "The kernels, ready for `torch.library.wrap_triton`; only here is Triton imported."
@@ -105,11 +107,7 @@ def on_chip(
         "ieee" if precise else "tf32", num_warps=warps)
     return y.permute(0, 4, 1, 2, 3, 5)
 
-# %% ../nbs/27_gpu.ipynb #3000e050
-@on_chip.register_fake
-def _shape_of(v, A, C, L=None):
-    B, H, O, N, M, F = v.shape
-    return v.new_empty(B, O, N, M, H, F).permute(0, 4, 1, 2, 3, 5)
+on_chip.register_fake(lambda v, A, C, L=None: torch.empty_like(v.movedim(1, 4), memory_format=torch.contiguous_format).movedim(4, 1))
 
 # %% ../nbs/27_gpu.ipynb #3000001b
 #| code-fold: true
@@ -210,10 +208,7 @@ slice_means.register_autograd(means_gradient, setup_context=_keep)
 # %% ../nbs/27_gpu.ipynb #3000e051
 #| code-fold: true
 #| code-summary: "Source of shape and gradients of the maps"
-@joined_maps.register_fake
-def _shape_of_maps(q, k, sizes):
-    return q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32)
-
+joined_maps.register_fake(lambda q, k, sizes: q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32))
 
 def _keep_maps(ctx, inputs, output):
     ctx.sizes = inputs[2]
@@ -236,23 +231,23 @@ joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 # %% ../nbs/27_gpu.ipynb #3000001e
 #| code-fold: true
 #| code-summary: "Source of `unfit`, which says where `on_chip` cannot be used"
-def _nowhere(t: Tensor) -> dict:
-    "Reasons against any kernel, and whether they hold."
-    return {"triton is not installed": find_spec("triton") is None,
-            "the values are on no GPU": not (t.is_cuda or INTERPRETED), "there are no values": 0 in t.shape,
-            f"values in {t.dtype}": t.dtype not in (torch.float32, torch.bfloat16, torch.float16)}
+def _first(t: Tensor, reasons: dict) -> str:     # why not -> whether this holds
+    "The first reason against a kernel that holds, of those against any and of these; empty if none does."
+    against = {"triton is not installed": find_spec("triton") is None,
+               "the values are on no GPU": not (t.is_cuda or INTERPRETED), "there are no values": 0 in t.shape,
+               f"values in {t.dtype}": t.dtype not in (torch.float32, torch.bfloat16, torch.float16)}
+    return next((why for why, holds in (against | reasons).items() if holds), "")
 
 
 def unfit(maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable) -> str:      # as of `product`
     "Why `on_chip` cannot do this; empty if it can."
     square = all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps)
-    reasons = _nowhere(v) | {
+    return _first(v, {
         "another product along a mode is asked for": multiply is not along,
         "there are not two modes": len(maps) < 2,
         "causal modes other than the first of three": bool(causal) and (tuple(causal), len(maps)) != ((0,), 3),
         f"one of the last two modes has more than {LARGEST} positions": max(v.shape[-3:-1]) > LARGEST,
-        "a map is a pair, or between two grids": not square}
-    return next((why for why, holds in reasons.items() if holds), "")
+        "a map is a pair, or between two grids": not square})
 
 # %% ../nbs/27_gpu.ipynb #3000e052
 #| code-fold: true
@@ -260,30 +255,24 @@ def unfit(maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable) 
 def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Tensor) -> str:      # as of `mode_maps`
     "Why `slice_means` and `joined_maps` cannot do this; empty if they can."
     P, PD = power(max(x.shape[1:-1])), power(layer.dim // layer.heads)
-    reasons = _nowhere(x) | {
+    return _first(x, {
         "a mask": mask is not None, "causal modes": bool(layer.causal), "keys from another tensor": c is not x,
         "another map than the softmax": layer.weigh is not softmax_map,
         "there are not two or three modes": layer.order not in (2, 3),
-        "a map, or a head, is too large": PD > 64 or P * PD > 8192}
-    return next((why for why, holds in reasons.items() if holds), "")
+        "a map, or a head, is too large": PD > 64 or P * PD > 8192})
 
 # %% ../nbs/27_gpu.ipynb #3000001f
 #| code-fold: true
 #| code-summary: "Source of `fused_product`"
-_log, _told = logging.getLogger("hot_nbdev.fused"), set()
-
-def _tell(why: str) -> None:
-    if why not in _told and not torch.compiler.is_compiling():
-        _told.add(why)
-        _log.debug("as usual: %s", why)
-
+_tell = cache(logging.getLogger("hot_nbdev.fused").debug)      # each reason once
 
 def fused_product(
     maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along,      # as of `product`
 ) -> Tensor:        # (B, heads, n1, …, nk, f)
     "`product`, whose last two or three modes are multiplied by one kernel where it is known to fit."
     if why := unfit(maps, v, causal, multiply):
-        _tell(f"product, {why}")
+        if not torch.compiler.is_compiling():
+            _tell("as usual: product, %s", why)
         return product(maps, v, causal, multiply)
     whole = len(maps) == 3 and not causal and max(v.shape[2:-1]) <= WHOLE
     v = v if whole else in_turn(maps, range(len(maps) - 2), v, causal, multiply)
@@ -296,7 +285,8 @@ class FusedAttention(KroneckerAttention):
     "Kronecker attention whose maps are made by two kernels where they are known to fit."
     def mode_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
         if why := unfit_maps(self, x, mask, c):
-            _tell(f"maps, {why}")
+            if not torch.compiler.is_compiling():
+                _tell("as usual: maps, %s", why)
             return super().mode_maps(x, mask, c, taking)
         rows, sizes, each = slice_means(x), x.shape[1:-1], []
         for project, norm in ((self.to_q, self.norm_q), (self.to_k, self.norm_k)):
