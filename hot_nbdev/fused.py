@@ -193,7 +193,7 @@ on_chip.__module__ = slice_means.__module__ = joined_maps.__module__ = __name__ 
 
 # %% ../nbs/27_gpu.ipynb #3000e016
 #| code-fold: true
-#| code-summary: "Source of shape and gradient of the means"
+#| code-summary: "Source of shapes and gradients of both"
 slice_means.register_fake(lambda x: x.new_empty(len(x), sum(x.shape[1:-1]), x.shape[-1]))
 
 def means_gradient(ctx, g: Tensor) -> Tensor:
@@ -205,9 +205,6 @@ def means_gradient(ctx, g: Tensor) -> Tensor:
 
 slice_means.register_autograd(means_gradient, setup_context=_keep)
 
-# %% ../nbs/27_gpu.ipynb #3000e051
-#| code-fold: true
-#| code-summary: "Source of shape and gradients of the maps"
 joined_maps.register_fake(lambda q, k, sizes: q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32))
 
 def _keep_maps(ctx, inputs, output):
@@ -230,7 +227,7 @@ joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 
 # %% ../nbs/27_gpu.ipynb #3000001e
 #| code-fold: true
-#| code-summary: "Source of `unfit`, which says where `on_chip` cannot be used"
+#| code-summary: "Source of `unfit` and `unfit_maps`, which say where the kernels cannot be used"
 def _first(t: Tensor, reasons: dict) -> str:     # why not -> whether this holds
     "The first reason against a kernel that holds, of those against any and of these; empty if none does."
     against = {"triton is not installed": find_spec("triton") is None,
@@ -249,9 +246,6 @@ def unfit(maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable) 
         f"one of the last two modes has more than {LARGEST} positions": max(v.shape[-3:-1]) > LARGEST,
         "a map is a pair, or between two grids": not square})
 
-# %% ../nbs/27_gpu.ipynb #3000e052
-#| code-fold: true
-#| code-summary: "Source of `unfit_maps`, the same for the maps"
 def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Tensor) -> str:      # as of `mode_maps`
     "Why `slice_means` and `joined_maps` cannot do this; empty if they can."
     P, PD = power(max(x.shape[1:-1])), power(layer.dim // layer.heads)

@@ -325,7 +325,7 @@ def shard_modes(
 
 # %% ../nbs/26_sharding.ipynb #19b7efb9
 #| code-fold: true
-#| code-summary: "Source of whole_tensor: the parts put together"
+#| code-summary: "Source of whole_tensor: the parts put together, and of sum_gradients: gradients of the weights, added up"
 def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the part, floating -> axis of the mesh
     "Put the parts of all processes together; differentiable."
     for axis, name in axes.items():
@@ -335,9 +335,6 @@ def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the pa
         part = whole.view(cut.whole, *t.shape[1:]).movedim(0, axis)
     return part
 
-# %% ../nbs/26_sharding.ipynb #c87ed12c
-#| code-fold: true
-#| code-summary: "Source of sum_gradients: gradients of the weights, added up"
 def sum_gradients(model: nn.Module, mesh, axes: Sequence | None = None) -> None:       # axes of the mesh; default: all
     "Add up the gradients of the weights over processes, after `backward` and before the step."
     grads = [p.grad for p in model.parameters() if p.grad is not None]

@@ -29,7 +29,7 @@ from .transformer import Block
 
 # %% ../nbs/23a_streaming.ipynb #e980233c
 #| code-fold: true
-#| code-summary: "Source of `_attend_grid`, which attends to all frames of a grid so far"
+#| code-summary: "Source of the steps of full and multiscale attention"
 def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, past: dict) -> tuple:
     "What `attend` does, with a past: (B, heads, n, f), and what is kept."
     if not seen.causal:                             # each frame for itself
@@ -39,9 +39,6 @@ def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, p
     y, kept = attend_next(weigh, to_past(q, seen.queries, seen.causal), k, v, past, taking)
     return seen.zero_rows(from_past(y, seen.queries, seen.causal)), kept
 
-# %% ../nbs/23a_streaming.ipynb #9e5f9f44
-#| code-fold: true
-#| code-summary: "Source of the steps of full and multiscale attention"
 @advance.register
 def _(layer: FullAttention, x, mask, state, start):     # windows, where it has some, lie within a frame
     pools, asks = (getattr(layer, name, (1,) * layer.order) for name in ("stride", "query_stride"))
@@ -123,7 +120,7 @@ def _(layer: Block, x, state=None, mask=None):
 
 # %% ../nbs/23a_streaming.ipynb #c17a5f40
 #| code-fold: true
-#| code-summary: "Source of `_with_tail`, which keeps the frames that a stem reaches back to"
+#| code-summary: "Source of `_with_tail`, which keeps the frames that a stem reaches back to, and of `_placed`"
 def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past: dict) -> tuple:
     "Frames with those before that the stem needs, their mask, how many tokens those are, and what to keep for the next."
     stem, n, axis, reach = encoder.embed.proj, encoder.config.patch[c], c + 1, 0
@@ -140,9 +137,6 @@ def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past
     both = {name: torch.cat([before[name], t], axis) for name, t in now.items()}
     return *both.values(), tokens, {name: t.narrow(axis, t.shape[axis] - tokens * n, tokens * n) for name, t in both.items()}
 
-# %% ../nbs/23a_streaming.ipynb #0c0e8559
-#| code-fold: true
-#| code-summary: "Source of `_placed`"
 def _placed(encoder: HOTEncoder, x: Tensor, c: int, age: list) -> Tensor:
     "Tokens with the positions that come next, where positions are added; age: how many tokens each stream has had."
     positions, first, n = encoder.positions, max(age, default=0), x.shape[c + 1]
@@ -238,7 +232,7 @@ def _model_door(model: Model, x: Tensor, mask: Tensor | None, own: str) -> tuple
 
 # %% ../nbs/23a_streaming.ipynb #52ea172d
 #| code-fold: true
-#| code-summary: "Source of `save_state`"
+#| code-summary: "Source of `save_state` and `load_state`"
 _BLANK = 64 * b"0"      # in place of the digest, while it is computed
 
 def save_state(state: StreamState, path: str | Path) -> None:
@@ -252,9 +246,6 @@ def save_state(state: StreamState, path: str | Path) -> None:
     data = save(tensors, {"state": json.dumps(told(state, "stream")), "digest": _BLANK.decode()})
     atomic_write(Path(path), lambda own: own.write_bytes(data.replace(_BLANK, sha256(data).hexdigest().encode(), 1)))
 
-# %% ../nbs/23a_streaming.ipynb #c1d8157b
-#| code-fold: true
-#| code-summary: "Source of `load_state`"
 def load_state(path: str | Path, device="cpu") -> StreamState:
     "A state that `save_state` wrote."
     from safetensors.torch import load

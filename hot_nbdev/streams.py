@@ -18,7 +18,7 @@ from math import inf
 import torch
 from torch import Tensor, nn
 
-from .attention import formed, full_precision, fused, merge, merged, softmax_map, split, wide
+from .attention import formed, full_precision, fused, merge, merged, softmax_map, split
 from .kernels import EMPTY, KernelMap, features_of, hidden, over, running_sums, scaled_means, scaled_sums
 from .kronecker_attention import KroneckerAttention, along, floor_share, floored, masked, prefix_sums
 
@@ -68,7 +68,8 @@ def prefix_means(
     if past:
         sums = [s if m == time else s + past[f"sum{m}"].unsqueeze(1) for m, s in enumerate(sums)]
     means = [(s[..., :-1] / s[..., -1:].clamp(min=1)).to(x.dtype) for s in sums]
-    return means, [wide(s[..., -1:].to(x.dtype)) for s in sums], {f"sum{m}": s[:, -1] for m, s in enumerate(sums) if m != time}
+    counts = [s[..., -1:].to(torch.promote_types(x.dtype, torch.float32)) for s in sums]
+    return means, counts, {f"sum{m}": s[:, -1] for m, s in enumerate(sums) if m != time}
 
 # %% ../nbs/23_streams.ipynb #1fca9e10
 def attend_next(
@@ -93,7 +94,7 @@ def attend_next(
 
 # %% ../nbs/23_streams.ipynb #02b0ae22
 #| code-fold: true
-#| code-summary: "Source of `remember`, which joins what was kept and what is new"
+#| code-summary: "Source of `remember`, which joins what was kept and what is new, and of `map_of` and `_seen`: nothing looks ahead"
 def remember(k: Tensor, v: Tensor, taking: Tensor | None, past: dict, span: int | None) -> tuple:
     "Keys, values, and perhaps which take part, of all frames so far; and of them what is kept."
     if taking is None and "taking" in past:         # some streams began anew
@@ -105,9 +106,6 @@ def remember(k: Tensor, v: Tensor, taking: Tensor | None, past: dict, span: int 
         return both, both
     return both, {n: t[:, :, T - span:].clone() for n, t in both.items()}       # further back nobody sees
 
-# %% ../nbs/23_streams.ipynb #1e7092bd
-#| code-fold: true
-#| code-summary: "Source of `map_of` and `_seen`: nothing looks ahead"
 def map_of(weigh: Callable | nn.ModuleList, i: int) -> Callable:
     "What a mode, or a group, weighs with: `weigh` is one for all, or one for each."
     return weigh[i] if isinstance(weigh, nn.ModuleList) else weigh
@@ -137,8 +135,9 @@ def mix_frames(
     old: Callable,      # values of the new frames (B, heads, C, 1, f), to sums over all frames so far
 ) -> Tensor:            # like x
     "What the layer's `combine` makes of the maps and of the mode product along time."
-    c, time, v = layer.causal[0], x.new_ones(1, 1), split(layer.to_v(x), layer.heads)
-    maps = [time if S is None else S for S in maps]     # it stands for a map that nobody forms
+    c, v = layer.causal[0], split(layer.to_v(x), layer.heads)
+    time = v.new_ones(1, 1)                         # stands for the map of time, which nobody forms
+    maps = [time if S is None else S for S in maps]
 
     def multiply(A, v, m, causal):
         if m != c:
@@ -169,7 +168,7 @@ def _(layer: KroneckerAttention, x, mask, state, start):
 
 # %% ../nbs/23_streams.ipynb #366b9525
 #| code-fold: true
-#| code-summary: "Source of the checks: one causal mode, no dropout"
+#| code-summary: "Source of the checks: one causal mode, no dropout, and whose state it is"
 def time_of(layer: nn.Module, causal: Sequence[int]) -> int:
     "The one causal mode of a layer or model that can be stepped now."
     name = type(layer).__name__
@@ -185,9 +184,6 @@ def drops(layer: nn.Module) -> bool:
     rates = [(m.p if isinstance(m, nn.Dropout) else getattr(m, "dropout", 0), getattr(m, "chance", 0)) for m in layer.modules()]
     return any(not isinstance(rate, nn.Module) and rate > 0 for both in rates for rate in both)
 
-# %% ../nbs/23_streams.ipynb #9b3c5f03
-#| code-fold: true
-#| code-summary: "Source of the check whose state it is"
 def check_owner(own: str, state: StreamState) -> str:
     "Class and settings of a layer or model, if the state is of one like it."
     if state.layer not in ("", own):
