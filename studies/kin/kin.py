@@ -5,7 +5,7 @@
     python -m studies.kin.kin --summary    comparisons from the rows, and what would weaken them
 
 studies/kin/README.md says what is run and why. The layers are read from nbs/15_kin.ipynb, the parts of the
-scene and the patches from nbs/ndlinear_measured.ipynb, so what runs here is what the text shows. The rate of each
+scene and the patches from nbs/kin_rows.ipynb, so what runs here is what the text shows. The rate of each
 layer and size is searched on deals that no other run uses (study `rate`, whose rows have no test score;
 studies/rates.py), then ten deals are run with it (study `main`). A seed sets the deal, the weights and the order of
 the samples. One row is written for each run, and a run that has its row is not made again. Simple methods without
@@ -47,7 +47,7 @@ SETTINGS = (f"batch={BATCH} cap={CAP} decay={training.DECAY} clip={training.CLIP
 LARGER = [("Kronecker sum", "large"), ("tensor train", "large"), ("dense", "dense")]     # they contain NdLinear (small)
 
 
-def definitions(pages=("15_kin", "ndlinear_measured")):
+def definitions(pages=("15_kin", "kin_rows")):
     "Source code of the chapter, and of the page of its results, that is used here."
     cells = [c for page in pages for c in json.loads((ROOT / "nbs" / f"{page}.ipynb").read_text())["cells"]]
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
