@@ -208,7 +208,7 @@ def test_a_search_widens_its_grid():
 
 def test_layers_are_what_they_are_called(bench):
     layers = importlib.import_module("studies.ndlinear.systems.layers")
-    from studies.kin.kin import chapter
+    from studies.kin.kin import forms
     torch.manual_seed(0)
     x = torch.randn(5, 24)
     some = layers.KronSum((2, 3, 4), (3, 2, 5), 3)
@@ -217,7 +217,7 @@ def test_layers_are_what_they_are_called(bench):
     some.SMALL = 0
     torch.testing.assert_close(some(x), whole)
     train = layers.TensorTrain((2, 3, 4), (3, 2, 5), 3)
-    form = chapter()["tensor_train"](x, *train.cores)
+    form = forms()["tensor_train"](x, *train.cores)
     torch.testing.assert_close(train(x), form)
     torch.testing.assert_close(train(x.reshape(5, 1, 24))[:, 0], form)
     assert layers.tcl(16, 16)(torch.zeros(1, 16)).abs().sum() == 0
