@@ -8,8 +8,8 @@ from chapters import NBS
 
 # Chapters on results
 CHAPTERS = ["15b_adapters", "17_comparing", "18_forecasting", "19_volumes", "20_scenes", "21_maps", "22_motion",
-            "ablations", "forecasting_rows", "kin_rows", "motion_rows", "ndlinear_measured", "ndlinear_time",
-            "scenes_rows", "separability_measured", "volumes_rows"]
+            "ablations", "forecasting_rows", "kin_rows", "motion_rows", "ndlinear_measured", "ndlinear_time", "pairs",
+            "papers_checked", "scenes_rows", "separability_measured", "volumes_rows"]
 # Numerals that no cell has to produce: (chapter, numeral) -> reason.
 ALLOWED = {
     ("ablations", "137"): "series of the published data set Solar",
