@@ -44,13 +44,12 @@ def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, p
 #| code-summary: "Source of the steps of full and multiscale attention"
 @advance.register
 def _(layer: FullAttention, x, mask, state, start):     # windows, where it has some, lie within a frame
-    pools, asks = (getattr(layer, name, (1,) * layer.order) for name in ("stride", "query_stride"))
-    q = pool_windows(layer.vectors(x, layer.to_q, layer.norm_q, start), mask, asks)
-    k, v = (pool_windows(t, mask, pools) for t in (layer.vectors(x, layer.to_k, layer.norm_k, start), split(layer.to_v(x), layer.heads)))
-    seen = Seen(k.shape[2:-1], None if mask is None else patch_mask(mask, pools), layer.causal, q.shape[2:-1])
+    stride = getattr(layer, "stride", (1,) * layer.order)
+    q, k = (layer.vectors(x, *f, start) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
+    k, v = (pool_windows(t, mask, stride) for t in (k, split(layer.to_v(x), layer.heads)))
+    seen = Seen(k.shape[2:-1], None if mask is None else patch_mask(mask, stride), layer.causal, q.shape[2:-1], mask)
     y, kept = _attend_grid(layer.weigh, *(t.flatten(2, -2) for t in (q, k, v)), seen, state.tensors)
-    y = spread_windows(y.unflatten(2, seen.queries), x.shape[1:-1], asks)
-    return layer.to_out(merge(y if mask is None else y.masked_fill(~mask[:, None, ..., None], 0.0))), replace(state, tensors=kept)
+    return layer.to_out(merge(y.unflatten(2, seen.queries))), replace(state, tensors=kept)
 
 # %% ../nbs/23a_streaming.ipynb #ba2c648d
 #| code-fold: true
@@ -71,7 +70,7 @@ def _(layer: AxialAttention, x, mask, state, start):
 from functools import partial
 
 from .attention import full_precision, wide
-from .axial import pool_windows, spread_windows
+from .axial import pool_windows
 from .kronecker_attention import along, masked
 from .streams import remember
 from .tied import MixedAttention, TiedAttention, turned
