@@ -59,7 +59,7 @@ stress: $(READY)  ## try for an hour or two what the tests try in minutes: shape
 pdf: $(READY)  ## the site's pages as _build/hot_nbdev.pdf, after `make book`
 	$(BIN)/python tools/printed.py
 
-epub: $(READY)  ## the whole book as _build/hot_nbdev.epub
+epub: $(READY)  ## the site's pages as _build/hot_nbdev.epub, after `make book`
 	$(BIN)/python tools/epub.py
 
 # one exact, tested version of everything, for every supported Python. What only a CUDA build of torch brings is left

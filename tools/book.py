@@ -16,9 +16,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape, unescape
+from os.path import normpath
 from pathlib import Path
 from urllib.parse import quote
 
@@ -342,8 +344,8 @@ class Book:
             pandoc(self.work("html", made, pages), self.root / "_build" / "book")
             for path in (made / f"{page['name']}.html" for page in pages):
                 path.write_text(finished(path.read_text(encoding="utf-8")), encoding="utf-8")
-            check_pages(made)
             lab.write_downloads(self, made, texts.result())
+        check_pages(made)
         write_services(self, made)
         search_index(made, self.root / "_build" / "search", self.nbs / "pins.csv")
         shutil.rmtree(out, ignore_errors=True)
@@ -498,18 +500,24 @@ def left_raw(page: str) -> list[str]:
     return [f"“…{text[max(m.start() - 40, 0): m.end() + 40]}…”" for m in RAW.finditer(text)]
 
 
+def astray(pages: dict[str, str], files: Iterable[str]) -> list[str]:
+    "Anchors that are there twice, and links and pictures that lead nowhere: not to one of these pages or files."
+    ids = {name: re.findall(r'\sid="?([^"\s>]+)', page) for name, page in pages.items()}
+    found = [f"{name}: #{i} is there twice" for name in pages for i in sorted({*ids[name]}) if ids[name].count(i) > 1]
+    for name, page in pages.items():
+        for link in re.findall(r'<(?:a|img)\b[^>]*?\s(?:href|src)="([^"]+)"', page):
+            path, _, anchor = unescape(link).partition("#")
+            path = normpath(Path(name).parent / path) if path else name
+            if not re.match(r"[a-z]+:", link) and (path not in files or anchor and anchor not in ids[path]):
+                found.append(f"{name} links to {link}")
+    return found
+
+
 def check_pages(out: Path) -> None:
     "No mark of the source is left in the text, every anchor is there once, every link leads somewhere."
     pages = {path.name: path.read_text(encoding="utf-8") for path in sorted(out.glob("*.html"))}
-    ids = {name: re.findall(r'\sid="?([^"\s>]+)', page) for name, page in pages.items()}
     found = [f"{name}: {words} is left in the text" for name, page in pages.items() for words in left_raw(page)]
-    for name, page in pages.items():
-        found += [f"{name}: #{i} is there twice" for i in sorted({i for i in ids[name] if ids[name].count(i) > 1})]
-        for link in re.findall(r'<a\b[^>]*?\shref="([^"]+)"', page):
-            path, _, anchor = unescape(link).partition("#")
-            known = re.match(r"[a-z]+:", link) or path.startswith(NOTEBOOKS)
-            if not known and ((path or name) not in pages or anchor and anchor not in ids[path or name]):
-                found.append(f"{name} links to {link}")
+    found += astray(pages, {path.relative_to(out).as_posix() for path in out.rglob("*")})
     if found:
         raise BookError("\n".join(found))
 
