@@ -82,7 +82,7 @@ MISTAKES = [
     ("$$\nx\n$$ {#thm-b}", "a mark of the source is left"),
     ("::: {.callout-note}\nx", "unclosed"), (":::", "a mark of the source is left"),
     ("::: {.column-margin}\nx\n:::", "unknown kind of block {.column-margin}"),
-    ("::: {.callout-note icon=false}\nx\n:::", "a callout takes collapse= only"),
+    ("::: {.callout-note icon=false}\nx\n:::", "a callout takes collapse="),
     ("::: {#thm-b .big}\nx\n:::", "a statement carries its label only"),
     ("::: {#thm-B}\nx\n:::", "lower-case words"), ("::: {#pro-b}\nx\n:::", "label #pro-b is not"),
     ("::: {.proof}\nx\n\n## Title\n:::", "a heading inside :::"),

@@ -72,8 +72,8 @@ local seen = {traverse="topdown",
       local kind = (d.classes[1] or ""):match("^callout%-(%l+)$")
       local classes = table.concat(d.classes, " .")
       if #d.classes ~= 1 or not CALLOUTS[kind] then complain("unknown kind of block {." .. classes .. "}") end
-      for key in pairs(d.attributes) do
-        if key ~= "collapse" then complain("a callout takes collapse= only, and not " .. key) end
+      for key, value in pairs(d.attributes) do
+        if key ~= "collapse" or value ~= "true" then complain("a callout takes collapse=\"true\" only, not " .. key) end
       end
     end
     for i, b in ipairs(d.content) do
@@ -320,14 +320,14 @@ local function statement(div, title)                    -- in Jupyter the title 
   return pandoc.Div(blocks, {id=id, class="book-statement book-" .. id:match("^%l+")})
 end
 
-local function folded(class, title, blocks, opened)
+local function folded(class, title, blocks)
   local text = pandoc.Plain(title)
   if jupyter then
     local said = pandoc.write(pandoc.Pandoc{text}, JUPYTER, {wrap_text="none"}):gsub("\n$", "")
     return List{raw("<details><summary>" .. said .. "</summary>")} .. blocks .. List{raw("</details>")}
   end
-  local begins = raw('<details class="' .. class .. '"' .. (opened and " open" or "") .. "><summary>")
-  return List{begins, text, raw("</summary>")} .. blocks .. List{raw("</details>")}
+  return List{raw('<details class="' .. class .. '"><summary>'), text, raw("</summary>")} .. blocks
+    .. List{raw("</details>")}
 end
 
 local function callout(div, title)
@@ -339,7 +339,7 @@ local function callout(div, title)
       current.left_out = (current.left_out or 0) + 1
       return pandoc.Para{pandoc.Emph(work.left_out)}
     end
-    return folded("callout " .. kind, text, div.content, div.attributes.collapse == "false")
+    return folded("callout " .. kind, text, div.content)
   end
   if jupyter then return (title and List{pandoc.Para{pandoc.Strong(text)}} or List()) .. div.content end
   return pandoc.Div(List{pandoc.Div({pandoc.Plain(text)}, {class="title"})} .. div.content, {class="callout " .. kind})
@@ -432,11 +432,9 @@ local function documented(cell)                         -- a name of the library
   local id, head = cell.name:lower(), pandoc.Header(current.sections and 3 or 2, {pandoc.Code(cell.name)})
   local made = List(resolved(pandoc.Blocks{head}, ""))
   local link_to = pandoc.Para{pandoc.Link("source", cell.source, "", {class="api-source"})}
-  local body = List{cell.source ~= "" and link_to or nil}
-  local doc, signature = resolved(parsed(cell.doc), cell.doc), List{pandoc.CodeBlock(cell.signature, {class="python"})}
-  local rest = resolved(parsed(cell.table), "")
-  if current.chapter == "" then body = body .. signature .. doc .. rest
-  else body = body .. doc .. folded("arguments", pandoc.Inlines("Arguments"), signature .. rest) end
+  local arguments = List{pandoc.CodeBlock(cell.signature, {class="python"})} .. resolved(parsed(cell.table), "")
+  local body = List{cell.source ~= "" and link_to or nil} .. resolved(parsed(cell.doc), cell.doc)
+    .. folded("arguments", pandoc.Inlines("Arguments"), arguments)
   if not current.anchors[id] then
     current.anchors[id] = true
     made:insert(raw('<span id="' .. id .. '"></span>'))
