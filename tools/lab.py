@@ -52,8 +52,8 @@ def emptied(cell: dict) -> dict:
 def code_for_readers(cell: dict, name: str, texts: dict) -> list[dict]:
     "A cell of code, without the options of the site; what it is called, or shows, in cells of text beside it."
     code = Code.parse(source_of(cell))
-    if not re.sub(r"^#.*", "", code.body, flags=re.MULTILINE).strip():
-        return [{**cell, "source": source_of(cell)}] if code.body.strip() and not code.options else []
+    if not code.body.strip():
+        return []
     options, metadata, before, after = code.options, dict(cell["metadata"]), [], []
     if options.get("code-fold") == "true" or options.get("echo") == "false" or "hide" in options:
         metadata = {**metadata, "jupyter": {"source_hidden": True}}
