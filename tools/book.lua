@@ -41,7 +41,6 @@ local function parsed(text)                             -- an equation that begi
   text = text:gsub("([.!?]%s+)@eq%-", "%1@Eq-"):gsub("^@eq%-", "@Eq-"):gsub("(\n\n)@eq%-", "%1@Eq-")
   return heeded(pandoc.read, text, GRAMMAR).blocks
 end
-local function inlines(text) return pandoc.utils.blocks_to_inlines(parsed(text)) end
 
 -- reading: what may stand in a cell, and its labels in the order of the page
 
@@ -151,7 +150,7 @@ local function read(cell)
   elseif cell.kind == "code" then
     if cell.label then label(cell.label, {fig=true}) end
     if cell.caption then
-      cell.caption = inlines(cell.caption)
+      cell.caption = pandoc.utils.blocks_to_inlines(parsed(cell.caption))
       pandoc.Blocks{pandoc.Plain(cell.caption)}:walk(seen)
     end
   end
@@ -335,8 +334,8 @@ local function callout(div, title)
   local text = title or pandoc.Inlines((kind:gsub("^%l", string.upper)))
   if div.attributes.collapse then
     local said = stringify(text)
-    if current.answers == false and (current.exercise or said:match("^Answer") or said:match("^Solution")) then
-      current.left_out = (current.left_out or 0) + 1
+    if not current.answers and (current.exercise or said:match("^Answer") or said:match("^Solution")) then
+      current.left_out = true
       return pandoc.Para{pandoc.Emph(work.left_out)}
     end
     return folded("callout " .. kind, text, div.content)
@@ -461,23 +460,24 @@ local function blocks_of(cell)
   return text and List{pandoc.Para{pandoc.Emph(caption(cell.label, text))}} or List()
 end
 
-local function shown(page, answers)
-  current, page.exercise, page.answers, page.left_out, page.sections = page, nil, answers, nil, nil
+local function shown(page)                              -- in Jupyter a cell with an answer twice, with it and without
   local made = List()
+  current = page
   for _, cell in ipairs(page.cells) do
-    here = cell.where
-    local before, blocks = page.left_out, blocks_of(cell)
-    if not jupyter then made:extend(blocks)
-    else made:insert(pandoc.Div(blocks, {id=cell.id, class=page.left_out ~= before and "answered" or ""})) end
+    local exercise = page.exercise
+    here, page.answers = cell.where, true
+    local blocks = blocks_of(cell)
+    if jupyter then made:insert(pandoc.Div(blocks, {id=cell.id})) else made:extend(blocks) end
+    if jupyter and cell.text and cell.text:find("collapse=", 1, true) then
+      page.exercise, page.answers, page.left_out = exercise, false, false
+      blocks = blocks_of(cell)
+      if page.left_out then made:insert(pandoc.Div(blocks, {id=cell.id})) end
+    end
   end
   return pandoc.Div(made, {id=page.name})
 end
 
-local all = List()
-for _, page in ipairs(work.pages) do
-  all:insert(shown(page, true))
-  if jupyter then all:insert(shown(page, false)) end
-end
+local all = List(work.pages):map(shown)
 local function failed() if #errors > 0 then io.stderr:write(table.concat(errors, "\n") .. "\n"); os.exit(1) end end
 failed()
 if work.mode == "check" then os.exit(0) end
@@ -500,14 +500,9 @@ if jupyter then                                         -- for each cell its tex
     return text:gsub("\n%-%-%-+\n", "\n---\n"):sub(2)
   end
   for i, div in ipairs(book.blocks) do
-    local page = work.pages[(i + 1) // 2]
     for _, cell in ipairs(div.content) do
-      local key = page.file .. "#" .. cell.identifier
-      if i % 2 == 1 then
-        texts[key] = {written(cell.content)}
-      elseif cell.classes:includes("answered") then
-        texts[key][2] = written(cell.content)
-      end
+      local key = work.pages[i].file .. "#" .. cell.identifier
+      texts[key] = (texts[key] or List()) .. List{written(cell.content)}
     end
   end
   save(work.out, pandoc.json.encode(texts))

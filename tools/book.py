@@ -281,8 +281,8 @@ class Book:
                 "files": f"{s.repo}/blob/{s.branch}/", "left_out": LEFT_OUT}
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(work, ensure_ascii=False), encoding="utf-8")
-        done = subprocess.run([pypandoc.get_pandoc_path(), "lua", str(HERE / "book.lua"), str(path)],
-                              capture_output=True, text=True, encoding="utf-8")
+        command = [pypandoc.get_pandoc_path(), "+RTS", "-A64m", "-RTS", "lua", str(HERE / "book.lua"), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")    # less looking for garbage
         if done.returncode or done.stderr.strip():
             raise BookError(done.stderr.strip() or f"pandoc ended with {done.returncode}")
 
@@ -397,17 +397,16 @@ class Book:
 
         made = []
         for part, pages in self.structure.parts:
+            here = [entry(name, "") for name, _ in pages if name == page["file"]]
             if part in LISTS:
-                here = ' aria-current="page"' if page["name"] == part.lower() else ""
-                more = f'<ul>{entry(page["file"], "")}</ul>' if page["file"] in self.names(part) else ""
-                made.append(f'<ul><li><a href="{part.lower()}.html"{here}>{part}</a>{more}</ul>')
+                more = f"<ul>{here[0]}</ul>" if here else ""
+                made.append(f"<ul>{entry(part.lower(), part)}{more}</ul>")
             elif part:
-                opened = " open" if any(name == page["file"] for name, _ in pages) or page["name"] == "index" else ""
+                opened = " open" if here or page["name"] == "index" else ""
                 made.append(f"<details{opened}><summary>{escape(part)}</summary><ul>{entries(pages)}</ul></details>")
             else:
                 made.append(f"<ul>{entries(pages)}</ul>")
-        here = ' aria-current="page"' if page["name"] == "references" else ""
-        made.append(f'<ul><li><a href="references.html"{here}>References</a></ul>')
+        made.append(f"<ul>{entry('references', 'References')}</ul>")
         return "\n".join(made).replace("</ul>\n<ul>", "")
 
 

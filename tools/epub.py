@@ -73,7 +73,8 @@ def make_epub(site: Path, root: Path, out: Path, workshop: bool = False) -> str:
     "Parts, in them chapters, in them sections, as pandoc knows them; what stands between is left as it is."
     import pypandoc
 
-    s, pages = Structure(root), list(articles(site, Structure(root), workshop))
+    s = Structure(root)
+    pages = list(articles(site, s, workshop))
     listed = [f'<li><a href="{name}.html#{anchor}">{text}</a></li>' for text, name, anchor in statements(pages)]
     pages.append(("", "statements", f"<article><h1>{INDEX}</h1><ul>{''.join(listed)}</ul></article>"))
     heads, files = [], {}
