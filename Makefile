@@ -33,7 +33,7 @@ test: $(READY)  ## everything that decides whether the project is sound
 	$(STEP) env COVERAGE_CORE=sysmon python -m pytest tests -q -n 2 --dist loadgroup $(COVERAGE)
 
 same:  # exporting and cleaning make, change and remove no file; edits that are not committed count not
-	@before=$(TREE) && nbdev_export && nbdev_clean && git diff --exit-code --stat $$before $(TREE) || \
+	@before=$(TREE) && $(BIN)/nbdev_export && $(BIN)/nbdev_clean && git diff --exit-code --stat $$before $(TREE) || \
 	  { echo "notebooks and library were not in step; now changed, look at these files and commit them"; exit 1; }
 
 lab: $(READY)  ## JupyterLab on the chapters

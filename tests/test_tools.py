@@ -1,5 +1,4 @@
 """The tools behind `make book` and `make test`: what they do when something is wrong."""
-import os
 import re
 import subprocess
 from configparser import ConfigParser
@@ -48,15 +47,14 @@ def test_make_tells_the_files_that_export_and_clean_make_change_or_remove(tmp_pa
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     for name in ("same", "changed", "removed", ".gitignore"):
         (tmp_path / name).write_text("ignored")
-    program, words = tmp_path / ".git" / "bin" / "nbdev_export", ["make", "-s", "-f", ROOT / "Makefile", "same"]
-    program.parent.mkdir()
-    env = os.environ | {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    program, words = tmp_path / ".venv" / "bin" / "nbdev_export", ["make", "-s", "-f", ROOT / "Makefile", "same"]
+    program.parent.mkdir(parents=True)
     for commands, told in (("touch ignored", []), ("touch new; echo x > changed; rm removed; exit 0",
                                                    ["changed", "new", "removed"])):
         for path in (program, program.with_name("nbdev_clean")):
             path.write_text(f"#!/bin/sh\n{commands}\n")
             path.chmod(0o755)
-        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
         assert (re.findall(r"^ (\w+) +\|", done.stdout, re.M), bool(done.returncode)) == (told, bool(told)), done
 
 
