@@ -115,6 +115,8 @@ class Seen:
         return t if self.asking is None else t.masked_fill(~self.asking.flatten(1)[:, None, :, None], 0.0)
 
 # %% ../nbs/05_attention.ipynb #05c00019
+#| code-fold: true
+#| code-summary: "Source of Mapping: the maps of a layer, and the joint map from unit vectors"
 class Mapping(nn.Module):
     "What moves values linearly has maps; a subclass has `door`, which checks its input, and `mix`, which moves values."
     def maps(self, x: Tensor, mask=None, context=None, context_mask=None) -> list:
@@ -136,6 +138,8 @@ class Mapping(nn.Module):
         return [self.joint(*given)]
 
 # %% ../nbs/05_attention.ipynb #474d7f64
+#| code-fold: true
+#| code-summary: "Source of Attention: values, and what becomes of them"
 class Attention(Mapping):
     "Values, and what becomes of them; a subclass has `to_v`, `to_out` and `mix`, which moves values from position to position."
     def __init__(self, dim: int, heads: int, order: int, causal: Sequence[int] = (), dropout: float = 0.0):
@@ -196,6 +200,8 @@ class FullAttention(Attention):
         return y.unflatten(2, x.shape[1:-1])
 
 # %% ../nbs/05_attention.ipynb #3e949f33
+#| code-fold: true
+#| code-summary: "Source of attend: the map times the values, fused where that is possible"
 def attend(
     weigh: Callable,   # (q, k, seen) -> map; perhaps with `attend(q, k, v, seen)`, which does not form one
     q: Tensor,         # (B, heads, n, d)
@@ -238,6 +244,8 @@ def formed(
         return S[0] @ S[1]
 
 # %% ../nbs/05_attention.ipynb #99661ab1
+#| code-fold: true
+#| code-summary: "Source of Weigh and as_module: a function as a module"
 class Weigh(nn.Module):
     "A function as a module, so that a list of modules can hold it."
     def __init__(self, function: Callable):
@@ -255,6 +263,8 @@ def as_module(f: Callable) -> nn.Module:
     return f if isinstance(f, nn.Module) else Weigh(f)
 
 # %% ../nbs/05_attention.ipynb #c3dbea75
+#| code-fold: true
+#| code-summary: "Source of scaled_linear: a linear layer that starts larger"
 def scaled_linear(
     *sizes: int,            # in and out
     gain: float = 1.0,      # of the initial matrix

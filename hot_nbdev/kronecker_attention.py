@@ -48,6 +48,8 @@ def along(
     return y.movedim(front, axes)
 
 # %% ../nbs/08_kronecker_attention.ipynb #8c27690a
+#| code-fold: true
+#| code-summary: "Source of product: the plain loop, and the same with one copy of the values"
 def product(
     maps: Sequence,               # for each mode (B, heads, *n_c of the other causal modes, n_m, n'_m), or a pair (L, R) for L @ R
     v: Tensor,                    # values, (B, heads, n'1, …, n'k, f)
@@ -84,6 +86,8 @@ def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callab
     return reduce(Tensor.add_, (in_turn(shares, [m], v, causal, multiply) for m in range(len(maps))))
 
 # %% ../nbs/08_kronecker_attention.ipynb #cmpmaps1
+#| code-fold: true
+#| code-summary: "Source of compare: the map of a mode, with its causal modes and masks"
 def compare(
     layer: Attention,               # with `weigh`
     m: int,                         # which mode
@@ -201,6 +205,8 @@ class KroneckerAttention(PooledMaps):
     check_grids = grids_fit
 
 # %% ../nbs/08_kronecker_attention.ipynb #58e3d20f
+#| code-fold: true
+#| code-summary: "Source of masked: with dropout, and in full precision"
 def masked(
     combine: Callable,      # `product` or `mean`
     maps: Sequence,         # each with its share
@@ -258,6 +264,8 @@ def _shapes(sizes: Sequence[int], causal: Sequence[int]) -> list:
     return [(*(sizes[c] for c in causal if c != m), n) for m, n in enumerate(sizes)]
 
 # %% ../nbs/08_kronecker_attention.ipynb #1dce47af
+#| code-fold: true
+#| code-summary: "Source of pool: the means, and of how many positions"
 def pool(
     x: Tensor,                   # (B, n1, …, nk, dim), zero where the mask says no
     mask: Tensor | None = None,  # bool, (B, n1, …, nk)

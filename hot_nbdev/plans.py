@@ -53,6 +53,8 @@ def apart(whole: Tensor, shapes: Sequence, causal: Sequence[int]) -> Sequence:  
     return found
 
 # %% ../nbs/08c_plans.ipynb #7f1e5393
+#| code-fold: true
+#| code-summary: "Source of steps_of: all plans, and their costs"
 def steps_of(
     maps: Sequence,          # of all modes: matrices, or pairs (L, R) that stand for L @ R
     modes: Sequence[int],    # those to be applied
@@ -87,6 +89,8 @@ def _plan(parts: Sequence, entries: int) -> tuple:
     return cost, steps
 
 # %% ../nbs/08c_plans.ipynb #00ef7679
+#| code-fold: true
+#| code-summary: "Source of jointly: the joint map of several causal modes, times the values"
 def jointly(
     maps: Sequence,          # of all modes, as in `product`
     v: Tensor,               # (B, heads, n1, …, nk, f)

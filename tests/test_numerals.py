@@ -8,7 +8,8 @@ from chapters import NBS
 
 # Chapters on results
 CHAPTERS = ["15b_adapters", "ndlinear_measured", "17_comparing", "18_forecasting", "19_volumes", "20_scenes",
-            "ablations", "21_maps", "22_motion", "forecasting_rows", "motion_rows", "scenes_rows", "volumes_rows"]
+            "ablations", "21_maps", "22_motion", "forecasting_rows", "motion_rows", "pairs", "papers_checked",
+            "scenes_rows", "volumes_rows"]
 # Numerals that no cell has to produce: (chapter, numeral) -> reason.
 ALLOWED = {
     ("ablations", "137"): "series of the published data set Solar",

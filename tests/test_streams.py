@@ -8,7 +8,7 @@ import torch
 from forks import fresh
 from layers import DIM, HEADS, Axial, Divided, Full, Hot1, K, Multi, random_mask, stepped, tensor
 from torch import nn, testing
-from torch._dynamo.testing import CompileCounterWithBackend
+from torch._dynamo.testing import CompileCounter
 
 from hot_nbdev.axial import NoAttention
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
@@ -392,7 +392,7 @@ def test_compiled_steps_are_compiled_no_more_after_three(kind, options, masked):
     """Where the state does not grow for ever: of the first frame, of the second, which has a state, and of the third,
     where its number is an input."""
     torch.compiler.reset()
-    layer, made = make(kind, (12, 3), 0, **options), CompileCounterWithBackend("aot_eager")
+    layer, made = make(kind, (12, 3), 0, **options), CompileCounter()
     once, state = torch.compile(step, backend=made, fullgraph=True), None
     x, mask = tensor(2, 12, 3, DIM), random_mask(2, 12, 3) if masked else None
     with torch.no_grad():
@@ -407,7 +407,7 @@ def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three
     torch.compiler.reset()
     config = SegmenterConfig(patch=(1, 2), dim=8, depth=1, heads=2, causal=(0,),
                              attention_options={"by_mode": {0: dict(window=2)}})
-    model, made = make_model(config).double().eval(), CompileCounterWithBackend("aot_eager")
+    model, made = make_model(config).double().eval(), CompileCounter()
     compiled, state, x, few = torch.compile(steps, backend=made), None, tensor(2, 12, 4, 1), []
     with torch.no_grad():
         whole = model(x)
