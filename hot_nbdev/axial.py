@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['into_batch', 'out_of_batch', 'check_groups', 'AlongGroups', 'groups_seen', 'AxialAttention', 'Stages',
-           'DividedAttention', 'pool_windows', 'spread_windows', 'MultiscaleAttention', 'NoAttention']
+           'DividedAttention', 'pool_windows', 'MultiscaleAttention', 'NoAttention']
 
 # %% ../nbs/11b_axial.ipynb #f5e36019
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from hot_nbdev.attention import (
     softmax_map,
     wide,
 )
-from .patches import cut_to, pad_to_patches, patch_mask, patchify, unpatchify
+from .patches import pad_to_patches, patch_mask, patchify
 from .positions import pick_modes
 
 # %% ../nbs/11b_axial.ipynb #dd7364c0
@@ -38,7 +38,7 @@ def into_batch(
     t = t.movedim([2 + m for m in others], list(range(1, 1 + len(others))))
     return t.flatten(0, len(others)).flatten(2, 1 + len(group))
 
-# %% ../nbs/11b_axial.ipynb #6e4b0cd2
+
 def out_of_batch(
     t: Tensor,             # (B', heads, N, f)
     group: Sequence[int],
@@ -197,49 +197,34 @@ def pool_windows(
     total, weight = (patchify(pad_to_patches(u, stride), stride).sum(-2) for u in (wide(t) * w, w))
     return (total / weight.clamp(min=1)).to(t.dtype)
 
-# %% ../nbs/11b_axial.ipynb #c5b7333c
-def spread_windows(
-    t: Tensor,              # (B, heads, ⌈n1/s1⌉, …, d)
-    sizes: Sequence[int],   # (n1, …, nk)
-    stride: Sequence[int],
-) -> Tensor:                # (B, heads, n1, …, nk, d)
-    "What was found for a window goes to each of its positions."
-    if prod(stride) == 1:
-        return t
-    t = t.unsqueeze(-2)
-    return cut_to(unpatchify(t.expand(*t.shape[:-2], prod(stride), t.shape[-1]), stride), sizes)
-
 # %% ../nbs/11b_axial.ipynb #71020927
 class MultiscaleAttention(FullAttention):
-    "Full attention with keys and values, and perhaps queries, pooled over windows by their means (after MViT)."
+    "Full attention with keys and values pooled over windows by their means (after MViT)."
     def __init__(
         self,
         dim: int, heads: int = 8, order: int | None = None,     # features, heads that divide them, number k of modes
         stride: int | Sequence[int] = 2,        # windows of keys and values, in all modes or in each; 1 along causal modes
-        query_stride: int | Sequence[int] = 1,  # windows of queries
         **options,                              # as of `FullAttention`
     ):
         super().__init__(dim, heads, order, **options)
-        self.stride, self.query_stride = (_check_stride(self, s) for s in (stride, query_stride))
+        self.stride = _check_stride(self, stride)
 
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
-        y, grid = self.windowed(lambda k: pool_windows(values(), taking, self.stride).flatten(2, -2), x, mask, c, taking)
-        y = spread_windows(y.unflatten(2, grid), x.shape[1:-1], self.query_stride)
-        return y if mask is None else y.masked_fill(~mask[:, None, ..., None], 0.0)
+        y = self.windowed(lambda k: pool_windows(values(), taking, self.stride).flatten(2, -2), x, mask, c, taking)
+        return y.unflatten(2, x.shape[1:-1])
 
-    def windowed(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> tuple:
-        "Attention of windows: values(k) (B, heads, n', f) of those of the keys, mixed; and the grid of those of the queries."
-        q = pool_windows(self.vectors(x, self.to_q, self.norm_q), mask, self.query_stride)
+    def windowed(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
+        "Attention to windows: values(k) (B, heads, n', f) of those of the keys, mixed, (B, heads, n, f)."
+        q = self.vectors(x, self.to_q, self.norm_q).flatten(2, -2)
         k = pool_windows(self.vectors(c, self.to_k, self.norm_k), taking, self.stride)
-        asking, keys = (None if m is None else patch_mask(m, s) for m, s in ((mask, self.query_stride), (taking, self.stride)))
-        seen = Seen(k.shape[2:-1], keys, self.causal, q.shape[2:-1], asking)
-        q, k, grid = q.flatten(2, -2), k.flatten(2, -2), q.shape[2:-1]
-        return attend(self.weigh, q, k, values(k), seen, self.dropout * self.training), grid
+        keys = None if taking is None else patch_mask(taking, self.stride)
+        seen, k = Seen(k.shape[2:-1], keys, self.causal, x.shape[1:-1], mask), k.flatten(2, -2)
+        return attend(self.weigh, q, k, values(k), seen, self.dropout * self.training)
 
     def find_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
-        "The map between windows, (B, heads, n'', n')."
+        "The map from windows to positions, (B, heads, n, n')."
         units = lambda k: torch.eye(k.shape[-2], dtype=wide(k).dtype, device=k.device).expand(*k.shape[:2], -1, -1)
-        return [self.windowed(units, x, mask, c, taking)[0]]
+        return [self.windowed(units, x, mask, c, taking)]
 
 # %% ../nbs/11b_axial.ipynb #axlstride
 #| code-fold: true

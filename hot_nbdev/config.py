@@ -12,7 +12,7 @@ import difflib
 import json
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ def option(
     default,                                        # value where none is given
     help: str,                                      # what it says, in a few words; units and the papers' values
     *,
-    choices: Sequence | Callable | None = None,     # the only values allowed, or a function that gives them
+    choices: Container | None = None,               # the only values allowed, perhaps the names of a table that grows
     least: float | None = None, most: float | None = None,      # smallest and largest number, also of several
     above: float | None = None, below: float | None = None,     # the same, themselves not allowed
 ) -> dataclasses.Field:
@@ -50,42 +50,32 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of
     kind = next(k for k in kinds if k is not NoneType)
     return get_origin(kind) or kind, next(iter(get_args(kind)), kind), NoneType in kinds
 
-
-def _about(f: dataclasses.Field) -> tuple:     # the only values allowed, or None; bounds: (comparison, words, number)
-    "What `option` was told."
-    choices = f.metadata.get("choices")
-    bounds = [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata.get(name) is not None]
-    return choices() if callable(choices) else choices, bounds
-
 # %% ../nbs/41_config.ipynb #bcab75fd
-def _fits(f: dataclasses.Field, kind: type, value) -> bool:
-    "Is it of this type, finite, one of the choices, and within the bounds?"
-    if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-        return False
-    choices, bounds = _about(f)
-    known = (choices is None or value in choices) and (kind is not float or math.isfinite(value))
-    return known and all(holds(value, bound) for holds, _, bound in bounds)
+def _allowed(f: dataclasses.Field) -> tuple:
+    "What a value may be: as a test of one, and in words."
+    (kind, one, optional), choices = _types(f), f.metadata["choices"]
+    bounds = [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata[name] is not None]
 
-# %% ../nbs/41_config.ipynb #bcab75ft
-def _allowed(f: dataclasses.Field) -> str:
-    "The allowed values of a field, in words."
-    (kind, one, optional), (choices, bounds) = _types(f), _about(f)
+    def fits(value) -> bool:
+        typed = isinstance(value, one) and isinstance(value, bool) == (one is bool)
+        known = typed and (choices is None or value in choices) and (one is not float or math.isfinite(value))
+        return known and all(holds(value, bound) for holds, _, bound in bounds)
     words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(one)}s"}
     words = words.get(kind) or f"a {_WORDS[kind]}"
     words = words if choices is None else "one of " + ", ".join(map(str, choices))
     limits = " and ".join(f"{text} {bound}" for _, text, bound in bounds)
-    return f"{words} {limits}".strip() + (", or none" if optional else "")
+    return fits, f"{words} {limits}".strip() + (", or none" if optional else "")
 
 # %% ../nbs/41_config.ipynb #ee8b5fee
 def _checked(owner: str, f: dataclasses.Field, value, alone: bool = True):
     "The value of a field in its type, or an error that names owner, field, value and what is allowed."
-    kind, one, optional = _types(f)
+    (kind, one, optional), (fits, words) = _types(f), _allowed(f)
     if value is None and optional:
         return value
     several = kind is tuple and isinstance(value, tuple)
     values = tuple(float(v) if one is float and type(v) is int else v for v in (value if several else (value,)))
-    if (kind is tuple and not several and not alone) or not all(_fits(f, one, v) for v in values):
-        raise ValueError(f"{owner}: {f.name} is {value if kind is tuple else values[0]!r:.200}; give {_allowed(f)}")
+    if (kind is tuple and not several and not alone) or not all(map(fits, values)):
+        raise ValueError(f"{owner}: {f.name} is {value if kind is tuple else values[0]!r:.200}; give {words}")
     return values if kind is tuple else values[0]
 
 # %% ../nbs/41_config.ipynb #cfgfixed1
@@ -102,7 +92,7 @@ class Fixed(dict):
     def __reduce__(self):
         return Fixed, (dict(self),)
 
-# %% ../nbs/41_config.ipynb #cfgfixet
+
 def fixed(
     name: str,          # of the value, for messages
     value,              # lists, dictionaries, numbers, words
@@ -175,11 +165,10 @@ class Config(Written):
 
     def replace(self, **changes) -> "Config":
         "The same settings with some changed."
-        return type(self).from_dict({**{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}, **changes})
+        return type(self).from_dict({**vars(self), **changes})
 
     def to_dict(self) -> dict:
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {name: dict(value) if isinstance(value, dict) else value for name, value in own.items()}
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, settings: dict) -> "Config":
@@ -238,7 +227,7 @@ def add_options(
     "One option for each field: --batch-size for batch_size; several words for a tuple; NAME=VALUE for a dict."
     shown = config().to_dict()
     for f in (f for f in dataclasses.fields(config) if f.name not in skip):
-        kind, choices, default = _types(f)[0], _about(f)[0], shown[f.name]
+        kind, choices, default = _types(f)[0], f.metadata["choices"], shown[f.name]
         notes = [", ".join(map(str, choices))] if choices is not None else []
         notes += [] if default in (None, (), {}) else [f"default: {default}"]
         text = f.metadata["help"] + (f" ({'; '.join(notes)})" if notes else "")

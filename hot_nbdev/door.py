@@ -26,7 +26,8 @@ def check_layer(
             raise ValueError(f"{name}: {what} is {value!r}, but must be a whole number of at least 1; "
                              "a layer for (*batch, n1, n2, dim) has order=2")
     if dim % heads:
-        raise ValueError(f"{name}: dim {dim} is not divisible by heads {heads}; choose heads that divide dim")
+        raise ValueError(f"{name}: heads is {heads}, which does not divide dim {dim}; choose one of "
+                         f"{[h for h in range(1, min(dim, 64) + 1) if dim % h == 0]}")
     if not isinstance(dropout, Real) or not 0 <= dropout < 1:
         raise ValueError(f"{name}: dropout is {dropout!r}, but must be at least 0 and below 1; set dropout=0 for none")
     if not isinstance(causal, Sequence) or not all(_is_whole(c) and -order <= c < order for c in causal):

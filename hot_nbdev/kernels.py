@@ -97,7 +97,8 @@ class PositiveRandomFeatures(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        self.omega.copy_(draw_directions(*self.omega.shape, regularized=self.regularized, seed=self.seed))
+        if not self.omega.is_meta:      # there are no numbers to draw
+            self.omega.copy_(draw_directions(*self.omega.shape, regularized=self.regularized, seed=self.seed))
 
     def logarithms(self, t: Tensor) -> Tensor:      # (…, N, d) to (…, N, M)
         return log_features(t, self.omega)

@@ -45,6 +45,8 @@ def rank_one_distance(
     return torch.linalg.matrix_norm(rows) / max(S.shape[-1] - 1, 1) ** 0.5
 
 # %% ../nbs/21_maps.ipynb #acace3a0
+#| code-fold: true
+#| code-summary: "Source of the classes of entries"
 def _classes(n: int, by) -> Tensor:
     "The class of each entry of a map of size `n`, (n, n) of whole numbers; `by` as in `pattern_share`."
     j = torch.arange(n).expand(n, n)
@@ -109,6 +111,8 @@ def other_sample(S: Tensor) -> Tensor:
     return S.roll(1, 0)
 
 # %% ../nbs/21_maps.ipynb #4475b5a2
+#| code-fold: true
+#| code-summary: "Source of `changed`, which puts it there and takes it away"
 @contextmanager
 def changed(
     model: nn.Module,                     # an attention, or a model with such
@@ -162,6 +166,8 @@ def sum_rank_bound(
     return ((square + n * sum(trace) ** 2) / sum(torch.linalg.matrix_norm(S, 2) for S in maps) ** 2).to(kind)
 
 # %% ../nbs/21_maps.ipynb #m2200001
+#| code-fold: true
+#| code-summary: "Source of `check_blocks`"
 def check_blocks(
     name: str,        # operation, for the message
     maps: Sequence,   # for each block its maps
@@ -172,6 +178,8 @@ def check_blocks(
                          "the maps of a single layer as [maps]")
 
 # %% ../nbs/21_maps.ipynb #d92b164b
+#| code-fold: true
+#| code-summary: "Source of `map_rows`"
 def map_rows(
     maps: Sequence,              # of a model: for each block its maps, each (…, N_m, N_m)
     combine: str = "product",    # 'product' or 'sum' of the maps of a block

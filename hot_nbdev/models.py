@@ -17,10 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from .config import read_settings
-from .model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
-from .names import FEED_FORWARDS, found, make_attention, make_kernel
+from hot_nbdev.model_config import (
+    MODELS,
+    ClassifierConfig,
+    ForecasterConfig,
+    HOTConfig,
+    ModelConfig,
+    SegmenterConfig,
+    attention_of,
+    positions_of,
+)
+from .names import FEED_FORWARDS, found
 from .patches import PatchEmbed, check_input, cut_to, patch_mask, unpatchify
-from .positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from .storage import atomic_write
 from .transformer import Block, masked_mean, normalize_series
 
@@ -58,7 +66,7 @@ class Model(nn.Module):
 
 # %% ../nbs/11e_models.ipynb #mdlmod1
 #| code-fold: true
-#| code-summary: "Source of `_difference`"
+#| code-summary: "Source of `_difference` and `_plan`"
 def _difference(own: dict, found: dict) -> str | None:
     "Where tensors that a model has differ from those of a file, in words; None if nowhere."
     for name, t in own.items():
@@ -70,9 +78,7 @@ def _difference(own: dict, found: dict) -> str | None:
             return f"{name} is {found[name].dtype}, but {t.dtype} is expected"
     return next((f"{name} is not expected" for name in found if name not in own), None)
 
-# %% ../nbs/11e_models.ipynb #mdlmod1t
-#| code-fold: true
-#| code-summary: "Source of `_plan`"
+
 def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
     "The model without memory, or an error in the name of the file of its settings."
     try:
@@ -82,7 +88,7 @@ def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
 
 # %% ../nbs/11e_models.ipynb #mdlmod2
 #| code-fold: true
-#| code-summary: "Source of `_write`"
+#| code-summary: "Source of `_write` and `_filled`"
 def _write(model: nn.Module, folder: Path) -> None:
     from safetensors.torch import save_file
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,9 +99,7 @@ def _write(model: nn.Module, folder: Path) -> None:
                      lambda own: save_file(weights, own, {"config": str(model.config)}))
     atomic_write(folder / "config.json", write)
 
-# %% ../nbs/11e_models.ipynb #mdlmod2t
-#| code-fold: true
-#| code-summary: "Source of `_filled`"
+
 def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
     "A model with these weights; where no dtype is asked for, each has its own."
     first = next((t.dtype for t in weights.values() if t.is_floating_point()), None)
@@ -134,28 +138,10 @@ def _read(cls: type, folder: Path) -> tuple:
                          "['config'] into config.json; to take those of config.json, save_file(load_file(path), path)")
     return plan, weights
 
-# %% ../nbs/11e_models.ipynb #6dded602
-def _positions(c: HOTConfig, **new) -> nn.Module:
-    "What is added to the tokens."
-    if c.positions == "learned":
-        return LearnedPositions(c.grid, c.dim, modes=c.position_modes, **new)
-    return SineCosinePositions(c.dim, c.order, modes=c.position_modes) if c.positions == "sincos" else nn.Identity()
-
-# %% ../nbs/11e_models.ipynb #6dded60t
-def _attention(c: HOTConfig, seed: int, **new) -> nn.Module:
-    "The attention of one block, whose number is `seed`: it gives each block its own random features."
-    name, width = c.attentions[seed % len(c.attentions)], c.dim // c.heads
-    options = {k: v for k, v in dict(causal=c.causal, dropout=c.attention_dropout).items() if v}
-    if kernel := c.kernel or ("prf" if name == "full-linear" else None):
-        options["kernel"] = make_kernel(kernel, width, c.kernel_features, seed=seed, **new)
-    if c.positions == "rotary":
-        jointly, modes = c.joint(name), c.placed
-        options["rotary"] = AxialRotary(width, c.order, modes, **new) if jointly else Rotary(width, modes, **new)
-    return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
-
 # %% ../nbs/11e_models.ipynb #6dded60u
 def _block(c: HOTConfig, seed: int, **new) -> Block:
-    attention = _attention(c, seed, **new)      # before the network: a seed stands for the weights in this sequence
+    name = c.attentions[seed % len(c.attentions)]
+    attention = attention_of(c, name, seed, **new)      # before the network: weights are drawn in this sequence
     ff = found(FEED_FORWARDS, c.ff)(c.dim, c.ff_hidden, dropout=c.dropout, bias=c.ff_bias, **new)
     return Block(attention, ff, c.dropout, **new)
 
@@ -169,7 +155,7 @@ class HOTEncoder(Model):
         c, new = config, dict(device=device, dtype=dtype)
         self.embed = PatchEmbed(c.in_channels, c.dim, c.patch, c.stem, width=c.stem_width, act=c.stem_act,
                                 norm=c.stem_norm, causal=c.causal, padding=c.stem_padding, **new)
-        self.positions, self.dropout = _positions(c, **new), nn.Dropout(c.dropout)
+        self.positions, self.dropout = positions_of(c, **new), nn.Dropout(c.dropout)
         self.blocks = nn.ModuleList(_block(c, i, **new) for i in range(c.depth))
         self.norm = nn.LayerNorm(c.dim, **new)
 

@@ -113,7 +113,7 @@ def strides(
 
 # %% ../nbs/11a_patches.ipynb #691c9207
 #| code-fold: true
-#| code-summary: "Source of names, of `choose`, and of what fills up patches"
+#| code-summary: "Source of names, and of `choose`"
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlinearities by name
 PADDINGS = {"zeros": "constant", "circular": "circular"}    # name -> what torch calls it
 
@@ -123,13 +123,6 @@ def choose(owner: str, name: str, value, table: Mapping):
     if value not in table:
         raise ValueError(f"{owner}: {name} is {value!r}; choose one of {tuple(table)}")
     return table[value]
-
-
-def _whole(x: Tensor, mask: Tensor | None, patch: tuple) -> tuple:
-    "x and mask filled up to whole patches; what fills up takes no part."
-    if mask is None and any(n % p for n, p in zip(x.shape[-len(patch) - 1:-1], patch)):
-        mask = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)
-    return pad_to_patches(x, patch), None if mask is None else pad_to_patches(mask[..., None], patch)[..., 0]
 
 # %% ../nbs/11a_patches.ipynb #ptcconv4
 #| code-fold: true
@@ -161,9 +154,14 @@ class _Convolutions(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
-        (x, mask), k, n = _whole(x, mask, self.patch), len(self.patch), len(self.modes)
+        k, n = len(self.patch), len(self.modes)
         batch, cut, last = x.shape[:-k - 1], [1 + m for m in self.modes], list(range(-n - 1, -1))
-        apart = lambda t: t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)   # cut modes before the channels
+        if mask is None and any(size % p for size, p in zip(x.shape[-k - 1:-1], self.patch)):
+            mask = torch.ones(x.shape[:-1], dtype=torch.bool, device=x.device)  # what fills up takes no part
+
+        def apart(t):       # whole patches, cut modes before the channels
+            t = pad_to_patches(t, self.patch)
+            return t.reshape(-1, *t.shape[-k - 1:]).movedim(cut, last)
         x, mask = apart(x), None if mask is None else apart(mask[..., None]).flatten(0, -n - 2)[..., 0]
         y = self.convolve(x.flatten(0, -n - 2).movedim(-1, 1), mask).movedim(1, -1)
         y = y.reshape(*x.shape[:-n - 1], *y.shape[1:]).movedim(last, cut)

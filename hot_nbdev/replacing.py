@@ -99,6 +99,8 @@ def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Calla
     return {module: names for module, names in found.items() if module in chosen}
 
 # %% ../nbs/15a_replacing.ipynb #rp-split
+#| code-fold: true
+#| code-summary: "Source of split_features: the sizes of the modes"
 def split_features(
     who: str, linear: nn.Module,                # how an error begins; anything with in_features and out_features
     in_features: Sequence[int] | None = None, out_features: Sequence[int] | None = None,    # default: nearest to square
@@ -131,6 +133,8 @@ def _check_ties(model: nn.Module, chosen: dict) -> None:
                              "on the new layer")
 
 # %% ../nbs/15a_replacing.ipynb #rp-new
+#| code-fold: true
+#| code-summary: "Source of put_layer: a module where names say"
 def put_layer(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.Module:
     "The model, with a module where names say; the empty name is the model itself."
     for name in names:
@@ -160,6 +164,8 @@ def _stand_in(name: str, linear: nn.Linear, D: tuple, H: tuple, how: str, made: 
     return FlatNdLinear(layer).train(linear.training)
 
 # %% ../nbs/15a_replacing.ipynb #rp-replace
+#| code-fold: true
+#| code-summary: "Source of replace_linear"
 def replace_linear(
     model: nn.Module,           # changed in place, unless copy=True
     select: str | Sequence[str] | Callable = "*",       # names, patterns such as '*.ff.*', or f(name, module)

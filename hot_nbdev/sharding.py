@@ -17,16 +17,18 @@ from math import prod
 import torch
 from torch import Tensor, distributed, nn
 
-from .attention import Attention, formed, wide
+from .attention import Attention, formed
 from .axial import NoAttention
 from .kronecker_attention import KroneckerAttention, along, prefix_sums
 from .models import HOTEncoder, HOTSegmenter, Model
 from .patches import PatchEmbed
 from .positions import LearnedPositions, SineCosinePositions
-from .streams import advance, drops
+from .streams import advance, counted, drops
 from .variants import combined
 
 # %% ../nbs/26_sharding.ipynb #5e4d0001
+#| code-fold: true
+#| code-summary: "Source of `sent`, and of the two calls that it counts"
 _counting = []          # lists of those that count now
 
 @contextmanager
@@ -38,7 +40,6 @@ def sent():             # a list: the bytes of each call in which all of a group
     finally:
         _counting.pop()
 
-# %% ../nbs/26_sharding.ipynb #1f013d15
 def _add_up(group, t: Tensor) -> Tensor:    # in place
     p = distributed.get_world_size(group)
     for found in _counting:
@@ -100,6 +101,8 @@ class Cut:
         return nn.functional.pad(t, [0, 0] * (-axis - 1) + [self.start, self.whole - self.start - self.own])
 
 # %% ../nbs/26_sharding.ipynb #b5f52902
+#| code-fold: true
+#| code-summary: "Source of `local_part`, which cuts what is whole"
 def local_part(
     t: Tensor,          # the whole tensor, or a mask
     mesh, axes: dict,   # DeviceMesh; axis of t -> axis of the mesh
@@ -150,16 +153,13 @@ def part_means(
     cuts: Sequence[Cut] = (),   # modes that are cut
 ) -> tuple:                     # as from `pool` of the whole tensor; of a causal mode that is cut, own places
     "Means over the slices of a tensor of which each process has a part, and how many positions they are of."
-    sums = prefix_sums(x, causal)
-    if mask is None and not causal:         # then the counts are known
-        sums = _over_parts(sums, causal, cuts)
-        n = [t.shape[-2] for t in sums]
-        counts = [prod(n[:m] + n[m + 1:]) for m in range(len(n))]
-        return [(s / max(c, 1)).to(x.dtype) for s, c in zip(sums, counts)], counts
-    ones = x.new_ones(1, *x.shape[1:-1], 1) if mask is None else mask[..., None].to(x.dtype)
-    both = [torch.cat([s, n.expand(*s.shape[:-1], 1)], -1) for s, n in zip(sums, prefix_sums(wide(ones), causal))]
-    both = _over_parts(both, causal, cuts)
-    return [(t[..., :-1] / t[..., -1:].clamp(min=1)).to(x.dtype) for t in both], [t[..., -1:] for t in both]
+    known = mask is None and not causal         # how many there are
+    sums = _over_parts(prefix_sums(x if known else counted(x, mask), causal), causal, cuts)
+    if not known:
+        return [(s[..., :-1] / s[..., -1:].clamp(min=1)).to(x.dtype) for s in sums], [s[..., -1:] for s in sums]
+    n = [s.shape[-2] for s in sums]
+    counts = [prod(n[:m] + n[m + 1:]) for m in range(len(n))]
+    return [(s / max(c, 1)).to(x.dtype) for s, c in zip(sums, counts)], counts
 
 # %% ../nbs/26_sharding.ipynb #a13c76b0
 #| code-fold: true
@@ -214,21 +214,7 @@ class Sharded:
     def joint(self, *given) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__}: it reads all of its part at once; ask for joint maps and steps before shard_modes")
 
-advance.register(Sharded, Sharded.joint)
-
-# %% ../nbs/26_sharding.ipynb #236ca4e1
-#| code-fold: true
-#| code-summary: "Source of what the processes tell one another"
-def _told(name: str, shape: list, mode: int, group, device) -> list:
-    "The sizes of the parts of a mode, as each process tells; raise unless all else is the same everywhere."
-    table = torch.zeros(distributed.get_world_size(group), len(shape), dtype=torch.int64, device=device)
-    table[distributed.get_rank(group)] = torch.tensor(shape)
-    columns = _add_up(group, table).T.tolist()
-    names = ["size of the batch", *(f"size of mode {m}" for m in range(len(shape) - 3)), "number of features", "number of masks"]
-    for i, (what, values) in enumerate(zip(names, columns)):
-        if i != 1 + mode and len(set(values)) > 1:
-            raise ValueError(f"{name}: the {what} is {values} in the processes that cut mode {mode}; give all of them the same")
-    return columns[1 + mode]
+advance.register(Sharded, Sharded.joint);
 
 # %% ../nbs/26_sharding.ipynb #f85d3429
 #| code-fold: true
@@ -256,13 +242,27 @@ class ModeParts:
             found.append(cut)
         return tuple(found)
 
+# %% ../nbs/26_sharding.ipynb #236ca4e1
+#| code-fold: true
+#| code-summary: "Source of what the processes tell one another"
+def _told(name: str, shape: list, mode: int, group, device) -> list:
+    "The sizes of the parts of a mode, as each process tells; raise unless all else is the same everywhere."
+    table = torch.zeros(distributed.get_world_size(group), len(shape), dtype=torch.int64, device=device)
+    table[distributed.get_rank(group)] = torch.tensor(shape)
+    columns = _add_up(group, table).T.tolist()
+    names = ["size of the batch", *(f"size of mode {m}" for m in range(len(shape) - 3)), "number of features", "number of masks"]
+    for i, (what, values) in enumerate(zip(names, columns)):
+        if i != 1 + mode and len(set(values)) > 1:
+            raise ValueError(f"{name}: the {what} is {values} in the processes that cut mode {mode}; give all of them the same")
+    return columns[1 + mode]
+
 # %% ../nbs/26_sharding.ipynb #fa0ba998
 #| code-fold: true
 #| code-summary: "Source of the parts before positions and patches, and of what is known to work on a part"
 class Placed:
     "A part before positions: of a whole tensor those of the own part. `shard_modes` puts it there."
     def forward(self, x: Tensor) -> Tensor:
-        cuts = self.parts.cuts(type(self).__name__, x, _order(self))
+        cuts = self.parts.cuts(type(self).__name__, x, self.order)
         return super().forward(x, {cut.mode: (cut.start, cut.whole) for cut in cuts})
 
 class WholePatches:
@@ -278,9 +278,6 @@ class WholePatches:
 SHARDED = {KroneckerAttention: Sharded, LearnedPositions: Placed, SineCosinePositions: Placed, PatchEmbed: WholePatches}
 CONTAINERS = (HOTEncoder, HOTSegmenter, nn.Sequential, nn.ModuleList)
 POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Tanh, NoAttention)
-
-def _order(module: nn.Module) -> int:
-    return module.order if hasattr(module, "order") else len(getattr(module, "patch", None) or module.sizes)
 
 # %% ../nbs/26_sharding.ipynb #ec7f7c01
 #| code-fold: true
@@ -313,7 +310,7 @@ def shard_modes(
         raise ValueError(f"shard_modes: modes is {modes}; give at least one mode, and each an axis of the mesh for itself")
     found = []
     for name, module, part in [*_to_cut("", model, pointwise)]:
-        k = _order(module)
+        k = getattr(module, "order", None) or len(module.patch)
         if wrong := [m for m in (*modes, *(sizes or ())) if m not in range(-k, k)]:
             raise ValueError(f"shard_modes: mode {wrong[0]!r} is out of range for {name}, which has {k} modes, counted "
                              f"from 0 to {k - 1}")
@@ -327,6 +324,8 @@ def shard_modes(
     return model
 
 # %% ../nbs/26_sharding.ipynb #19b7efb9
+#| code-fold: true
+#| code-summary: "Source of whole_tensor: the parts put together, and of sum_gradients: gradients of the weights, added up"
 def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the part, floating -> axis of the mesh
     "Put the parts of all processes together; differentiable."
     for axis, name in axes.items():
@@ -336,9 +335,6 @@ def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the pa
         part = whole.view(cut.whole, *t.shape[1:]).movedim(0, axis)
     return part
 
-# %% ../nbs/26_sharding.ipynb #c87ed12c
-#| code-fold: true
-#| code-summary: "Source of sum_gradients: gradients of the weights, added up"
 def sum_gradients(model: nn.Module, mesh, axes: Sequence | None = None) -> None:       # axes of the mesh; default: all
     "Add up the gradients of the weights over processes, after `backward` and before the step."
     grads = [p.grad for p in model.parameters() if p.grad is not None]

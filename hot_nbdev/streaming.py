@@ -29,7 +29,7 @@ from .transformer import Block
 
 # %% ../nbs/23a_streaming.ipynb #e980233c
 #| code-fold: true
-#| code-summary: "Source of `_attend_grid`, which attends to all frames of a grid so far"
+#| code-summary: "Source of the steps of full and multiscale attention"
 def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, past: dict) -> tuple:
     "What `attend` does, with a past: (B, heads, n, f), and what is kept."
     if not seen.causal:                             # each frame for itself
@@ -39,18 +39,14 @@ def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, p
     y, kept = attend_next(weigh, to_past(q, seen.queries, seen.causal), k, v, past, taking)
     return seen.zero_rows(from_past(y, seen.queries, seen.causal)), kept
 
-# %% ../nbs/23a_streaming.ipynb #9e5f9f44
-#| code-fold: true
-#| code-summary: "Source of the steps of full and multiscale attention"
 @advance.register
 def _(layer: FullAttention, x, mask, state, start):     # windows, where it has some, lie within a frame
-    pools, asks = (getattr(layer, name, (1,) * layer.order) for name in ("stride", "query_stride"))
-    q = pool_windows(layer.vectors(x, layer.to_q, layer.norm_q, start), mask, asks)
-    k, v = (pool_windows(t, mask, pools) for t in (layer.vectors(x, layer.to_k, layer.norm_k, start), split(layer.to_v(x), layer.heads)))
-    seen = Seen(k.shape[2:-1], None if mask is None else patch_mask(mask, pools), layer.causal, q.shape[2:-1])
+    stride = getattr(layer, "stride", (1,) * layer.order)
+    q, k = (layer.vectors(x, *f, start) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
+    k, v = (pool_windows(t, mask, stride) for t in (k, split(layer.to_v(x), layer.heads)))
+    seen = Seen(k.shape[2:-1], None if mask is None else patch_mask(mask, stride), layer.causal, q.shape[2:-1], mask)
     y, kept = _attend_grid(layer.weigh, *(t.flatten(2, -2) for t in (q, k, v)), seen, state.tensors)
-    y = spread_windows(y.unflatten(2, seen.queries), x.shape[1:-1], asks)
-    return layer.to_out(merge(y if mask is None else y.masked_fill(~mask[:, None, ..., None], 0.0))), replace(state, tensors=kept)
+    return layer.to_out(merge(y.unflatten(2, seen.queries))), replace(state, tensors=kept)
 
 # %% ../nbs/23a_streaming.ipynb #ba2c648d
 #| code-fold: true
@@ -61,19 +57,16 @@ def _(layer: AxialAttention, x, mask, state, start):
     for a, group in enumerate(layer.groups):
         past = {n: t.flatten(0, 1) for n, t in (state.inner[a].tensors if state.inner else {}).items()}
         q, k = (layer.vectors(x, a, *f, start) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
-        y, kept = _attend_grid(map_of(layer.weigh, a), q, k, into_batch(v, group), layer.seen(group, x, mask, x, mask), past)
+        y, kept = _attend_grid(layer.weigh_of(a), q, k, into_batch(v, group), layer.seen(group, x, mask, x, mask), past)
         total = total + out_of_batch(y, group, x.shape[:-1])
         streams = (len(x), len(y) // max(len(x), 1))    # with so many slices
         inner.append(StreamState(tensors={n: t.unflatten(0, streams) for n, t in kept.items()}))
     return layer.to_out(merge(total / len(layer.groups))), replace(state, inner=tuple(inner))
 
 # %% ../nbs/23a_streaming.ipynb #stm00td2
-from functools import partial
-
 from .attention import full_precision, wide
-from .axial import pool_windows, spread_windows
-from .kronecker_attention import along, masked
-from .streams import remember
+from .axial import pool_windows
+from .streams import mix_frames, remember
 from .tied import MixedAttention, TiedAttention, turned
 
 # %% ../nbs/23a_streaming.ipynb #stm00td1
@@ -81,9 +74,8 @@ from .tied import MixedAttention, TiedAttention, turned
 #| code-summary: "Source of the steps of tied attention"
 @advance.register
 def _(layer: TiedAttention, x, mask, state, start):
-    c, v, past, kept = layer.causal[0], split(layer.to_v(x), layer.heads), state.tensors, {}
+    c, past, kept, maps = layer.causal[0], state.tensors, {}, [None] * layer.order
     q, k = (layer.tokens(*f, x, mask) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
-    maps = [v.new_ones(1, 1)] * layer.order         # that of time stands for a map that nobody forms
     for m in (m for m in range(layer.order) if m != c):
         sums = [t.to(sum_dtype(x.device)).expand(len(x), *t.shape[1:]) for t in layer.scores(m, q, k, mask, mask, start)]
         sums = [t + past[f"{n}{m}"].unsqueeze(2) if past else t for n, t in zip(("sum", "count"), sums)]
@@ -94,30 +86,17 @@ def _(layer: TiedAttention, x, mask, state, start):
     q, k, valid = frames(turned(layer, q, c, start)), frames(turned(layer, k, c, start)), frames(valid).to(q.dtype)
     keys = torch.cat([k, valid.expand(*k.shape[:3], -1)], -1).unsqueeze(3)
 
-    def multiply(A, v, m, causal):
-        if m != c:
-            return along(A, v, m, causal)
-        both, own = remember(keys, frames(v).unsqueeze(3), None, past, getattr(map_of(layer.weigh, c), "span", None))
+    def old(v):
+        both, own = remember(keys, v, None, past, getattr(map_of(layer.weigh, c), "span", None))
         kept.update(own)
-        y = A * _tied_next(layer, q, valid, *(both[n].squeeze(3) for n in ("keys", "values")), mask is not None or "taking" in both)
-        return y.to(v.dtype).view(v.movedim(2 + c, 2).shape).movedim(2, 2 + c)
-    combine = partial(layer.combine, multiply=multiply)
-    y = combine(maps, v, (c,)) if mask is None else masked(combine, maps, v, mask, mask, (c,), maps)
-    return layer.to_out(merge(y).to(x.dtype)), replace(state, tensors=kept)
+        (k, places), v = both["keys"].squeeze(3).tensor_split([q.shape[-1]], -1), both["values"].squeeze(3)
+        empty = ~places[:, :1].any(-1, keepdim=True) if mask is not None or "taking" in both else None
+        with full_precision(q):
+            S = layer.weighed(c, q @ k.mT, valid @ places[:, :1].mT, empty)
+            return S @ v.to(S.dtype)
+    return mix_frames(layer, x, mask, maps, old), replace(state, tensors=kept)
 
-# %% ../nbs/23a_streaming.ipynb #stm00td3
-#| code-fold: true
-#| code-summary: "Source of `_tied_next`"
-def _tied_next(layer: TiedAttention, q: Tensor, valid: Tensor, keys: Tensor, values: Tensor, some: bool) -> Tensor:
-    "New frames (B, heads, C, …) attend to all frames, whose keys end with which places took part."
-    keys, places = keys.tensor_split([q.shape[-1]], -1)
-    empty = ~places[:, :1].any(-1, keepdim=True) if some else None
-    with full_precision(q):
-        S = layer.weighed(layer.causal[0], q @ keys.mT, valid @ places[:, :1].mT, empty)
-        return S @ values.to(S.dtype)
-
-
-advance.register(MixedAttention, advance.dispatch(nn.Module))       # whose means would have to be kept as well
+advance.register(MixedAttention, advance.dispatch(nn.Module));      # whose means would have to be kept as well
 
 # %% ../nbs/23a_streaming.ipynb #8eb388f2
 #| code-fold: true
@@ -140,7 +119,7 @@ def _(layer: Block, x, state=None, mask=None):
 
 # %% ../nbs/23a_streaming.ipynb #c17a5f40
 #| code-fold: true
-#| code-summary: "Source of `_with_tail`, which keeps the frames that a stem reaches back to"
+#| code-summary: "Source of `_with_tail`, which keeps the frames that a stem reaches back to, and of `_placed`"
 def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past: dict) -> tuple:
     "Frames with those before that the stem needs, their mask, how many tokens those are, and what to keep for the next."
     stem, n, axis, reach = encoder.embed.proj, encoder.config.patch[c], c + 1, 0
@@ -157,9 +136,6 @@ def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past
     both = {name: torch.cat([before[name], t], axis) for name, t in now.items()}
     return *both.values(), tokens, {name: t.narrow(axis, t.shape[axis] - tokens * n, tokens * n) for name, t in both.items()}
 
-# %% ../nbs/23a_streaming.ipynb #0c0e8559
-#| code-fold: true
-#| code-summary: "Source of `_placed`"
 def _placed(encoder: HOTEncoder, x: Tensor, c: int, age: list) -> Tensor:
     "Tokens with the positions that come next, where positions are added; age: how many tokens each stream has had."
     positions, first, n = encoder.positions, max(age, default=0), x.shape[c + 1]
@@ -254,6 +230,8 @@ def _model_door(model: Model, x: Tensor, mask: Tensor | None, own: str) -> tuple
     return *(None if t is None else t.reshape(prod(batch), *t.shape[len(batch):]) for t in (x, mask)), batch
 
 # %% ../nbs/23a_streaming.ipynb #52ea172d
+#| code-fold: true
+#| code-summary: "Source of `save_state` and `load_state`"
 _BLANK = 64 * b"0"      # in place of the digest, while it is computed
 
 def save_state(state: StreamState, path: str | Path) -> None:
@@ -267,7 +245,6 @@ def save_state(state: StreamState, path: str | Path) -> None:
     data = save(tensors, {"state": json.dumps(told(state, "stream")), "digest": _BLANK.decode()})
     atomic_write(Path(path), lambda own: own.write_bytes(data.replace(_BLANK, sha256(data).hexdigest().encode(), 1)))
 
-# %% ../nbs/23a_streaming.ipynb #c1d8157b
 def load_state(path: str | Path, device="cpu") -> StreamState:
     "A state that `save_state` wrote."
     from safetensors.torch import load

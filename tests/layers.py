@@ -317,8 +317,7 @@ def any_attention(data):
         own = (NEAR, FAR, TABLE, dict(window=0), dict(bias="alibi"))
         options["by_mode"] = {m: one(*own) for m in range(order) if one(False, True)}
     if make is Multi:
-        options |= {name: tuple(1 if m in options["causal"] else one(1, 2, 3) for m in range(order))
-                    for name in ("stride", "query_stride")}
+        options["stride"] = tuple(1 if m in options["causal"] else one(1, 2, 3) for m in range(order))
     return attention("any", make, order, **options)
 
 
@@ -367,10 +366,9 @@ ATTENTION = [
     attention("divided", Divided, 3),
     attention("divided kernel", Divided, 2, True, kernel=plus, causal=(1,)),
     attention("multiscale", Multi, 2, True),
-    attention("multiscale queries", Multi, 3, stride=(2, 1, 3), query_stride=2),
-    attention("multiscale queries, kernel", Multi, query_stride=(1, 2), kernel=plus, rotary=turn),
-    attention("multiscale kernel, causal", Multi, 3, True, stride=(2, 1, 3), query_stride=(1, 1, 2), kernel=plus,
-              causal=(1,)),
+    attention("multiscale windows", Multi, 3, stride=(2, 1, 3)),
+    attention("multiscale kernel", Multi, kernel=plus, rotary=turn),
+    attention("multiscale kernel, causal", Multi, 3, True, stride=(2, 1, 3), kernel=plus, causal=(1,)),
     attention("no attention", names.none),
 ]
 GRIDS = [
@@ -387,7 +385,7 @@ GRIDS = [
     other_grid("tied", Tied, same=(0, 1)),
     other_grid("tied causal", Tied, 3, True, (0, 1, 2), causal=(1,), qk_norm=False),
     other_grid("axial", Axial, 3, True, (0, 1, 2), groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)),
-    other_grid("multiscale", Multi, stride=(1, 2), query_stride=(2, 1)),
+    other_grid("multiscale", Multi, stride=(1, 2)),
     other_grid("multiscale causal", Multi, 3, True, (1,), causal=(1,), stride=(2, 1, 3), kernel=plus),
 ]
 LINEAR = [

@@ -238,25 +238,19 @@ def slow_multiscale(layer, x, mask, c=None, c_mask=None):
         q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
     q, k = (t.flatten(1, -2) for t in (q, k))
 
-    def pooling(stride, mask):
-        "For each window that holds anything: its number, and its weights (n,)."
-        found = {}
-        for b, i in enumerate(positions(mask.shape)):
-            row = found.setdefault(tuple(a // s for a, s in zip(i, stride, strict=True)),
-                                   torch.zeros(mask.numel(), dtype=x.dtype))
-            row[b] = mask[i]
-        return {w: row / row.sum() for w, row in found.items() if row.any()}
-
-    queries, keys = pooling(layer.query_stride, mask), pooling(layer.stride, c_mask)
+    keys = {}       # for each window that holds anything: its number, and its weights (n',)
+    for b, i in enumerate(positions(c_mask.shape)):
+        window = tuple(a // s for a, s in zip(i, layer.stride, strict=True))
+        keys.setdefault(window, torch.zeros(c_mask.numel(), dtype=x.dtype))[b] = c_mask[i]
+    keys = {w: row / row.sum() for w, row in keys.items() if row.any()}
     T = torch.zeros(layer.heads, mask.numel(), c_mask.numel(), dtype=x.dtype)
     for b, i in enumerate(positions(mask.shape)):
         starts = [[a * s for a, s in zip(w, layer.stride, strict=True)] for w in keys]
         keep = torch.tensor([may_see(layer, i, start) for start in starts], dtype=torch.bool)
         if not mask[i] or not keep.any():
             continue
-        window = queries[tuple(a // s for a, s in zip(i, layer.query_stride, strict=True))]
         for h in range(layer.heads):
-            row = slow_row(layer, window @ q[h], torch.stack([own @ k[h] for own in keys.values()]), keep)
+            row = slow_row(layer, q[h, b], torch.stack([own @ k[h] for own in keys.values()]), keep)
             T[h, b] = sum(r * own for r, own in zip(row, keys.values(), strict=True))
     return T
 

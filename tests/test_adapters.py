@@ -6,6 +6,7 @@ import time
 import pytest
 import torch
 from layers import tensor
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.testing import assert_close
@@ -229,13 +230,35 @@ def test_a_head_stays_trainable_and_is_saved(kind, trainable, tmp_path):
     y = shake(model).eval()(x)
     assert {"2.weight", "2.bias"} < adapter_state_dict(model).keys()
     save_adapters(model, file)
-    again = load_adapters(mlp(seed=9), file)
-    again[0].base.load_state_dict(mlp()[0].state_dict())
+    target = mlp(seed=9)
+    target[0].load_state_dict(mlp()[0].state_dict())
+    again = load_adapters(target, file)
     assert_close(again.eval()(x), y, rtol=0, atol=0)
     assert all(p.requires_grad for p in again[2].parameters())
     assert adapter_state_dict(again).keys() == adapter_state_dict(model).keys()
     with pytest.raises(ValueError, match=r"'2.weight' is .6, 20. in the file, but must be .7, 20."):
         load_adapters(nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 7)), file)
+
+
+def test_an_adapter_is_refused_beside_another_weight(tmp_path):
+    "A file keeps the first numbers of the base, and a cast keeps them; where there are none, nothing is compared."
+    file, old = tmp_path / "a.safetensors", tmp_path / "old.safetensors"
+    save_adapters(adapted("lora", rank=2), file)
+    other = mlp(seed=9)
+    untouched(other, lambda: load_adapters(other, file), "'0' was trained beside another weight")
+    merged = remove_adapters(merge(adapted("lora").eval()))
+    untouched(merged, lambda: load_adapters(merged, file), "'0' was trained beside another weight")
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        load_adapters(mlp(dtype), file)
+    load_adapters(mlp(seed=9).to("meta"), file)
+    with safe_open(file, "pt") as f:
+        head = f.metadata()
+    for base in (None, "{}"):
+        save_file(load_file(file), old, {k: v for k, v in (head | {"base": base}).items() if v is not None})
+        load_adapters(mlp(seed=9), old)
+    for base in ("3", "[]", '{"0": 3}', '{"0": ["x"]}', '{"0": [null]}', "{"):
+        save_file(load_file(file), old, head | {"base": base})
+        untouched(other, lambda: load_adapters(other, old), "is no whole file of adapters")
 
 
 def written(path, settings, tensors=None, **head):

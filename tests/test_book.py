@@ -185,7 +185,7 @@ def test_the_extra_names_what_the_notebooks_import():
     lists = " ".join(SETTINGS[key] for key in extras)
     listed = {re.match(r"[\w-]+", r)[0] for r in lists.split()} | {"scikit-learn"}
     names = {"sklearn": "scikit-learn", "tqdm": "accelerate"}       # or what it brings along
-    optional = {"hot_nbdev", "nbdev", "tifffile", "pandas", "polars", "pooch", "IPython",       # the kernel has the last
+    optional = {"hot_nbdev", "nbdev", "tifffile", "pandas", "polars", "pooch", "IPython",      # the kernel has the last
                 "medmnist"}        # an extra of its own: the one page that imports it says so
     for path in NBS.glob("*.ipynb"):
         code = "\n".join(c.source for c in Chapter(path).code if runs(c))

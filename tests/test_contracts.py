@@ -169,7 +169,7 @@ class SideBySide(torch.nn.Module):
 
 IN_ONNX = [case for case in TRACED + MODELS if case.name in (
     "full causal", "full-linear causal", "product", "hot1 kernel", "hot2 product", "causal product", "short kernel",
-    "tied product", "near causal sum", "spatial", "divided", "multiscale queries, kernel", "other grid, product",
+    "tied product", "near causal sum", "spatial", "divided", "multiscale kernel", "other grid, product",
     "linear full bias", "segmenter, axial-token")]
 
 

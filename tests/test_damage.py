@@ -20,8 +20,13 @@ def model(seed):
     return make_model(ClassifierConfig(patch=(2, 3), dim=16, heads=2, depth=1 + seed % 2, classes=5))
 
 
+def dense():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(12, 20))
+
+
 def adapted(seed):
-    return add_adapters(nn.Sequential(nn.Linear(12, 20)), kind="lora", rank=2 + seed)
+    return add_adapters(dense(), kind="lora", rank=2 + seed)
 
 
 def state(seed):
@@ -33,7 +38,7 @@ KINDS = {   # file: how one is written, by a seed; how it is read
     "model.safetensors": (lambda path, seed: model(seed).save(path.parent), lambda path: load_model(path.parent)),
     "config.json": (lambda path, seed: model(seed).save(path.parent), lambda path: load_model(path.parent)),
     "adapters.safetensors": (lambda path, seed: save_adapters(adapted(seed), path),
-                             lambda path: load_adapters(nn.Sequential(nn.Linear(12, 20)), path)),
+                             lambda path: load_adapters(dense(), path)),
     "state.safetensors": (lambda path, seed: save_state(state(seed), path), load_state)}
 kinds = pytest.mark.parametrize("kind", KINDS)
 

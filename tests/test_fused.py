@@ -64,8 +64,8 @@ def test_triton_is_not_imported_before_it_is_used():
     fresh(code, ROOT)
 
 
-def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog, monkeypatch):
-    monkeypatch.setattr(fused, "_told", set())
+def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog):
+    fused._tell.cache_clear()
     torch.manual_seed(0)
     maps, v = [torch.rand(2, 3, n, n) for n in (4, 5)], torch.randn(2, 3, 4, 5, 6)
     with caplog.at_level(logging.DEBUG, "hot_nbdev.fused"):

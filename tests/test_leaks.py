@@ -22,7 +22,7 @@ LAYERS = {
     "full": Full, "full normed": partial(Full, qk_norm=True), "axial": Axial,
     "axial groups": partial(Axial, groups=[(0, 2), 1]), "near axial": partial(Axial, by_mode=NEAR),
     "divided": Divided, "near divided": partial(Divided, by_mode={0: dict(window=1)}),
-    "multiscale": partial(Multi, stride=(1, 1, 2), query_stride=(1, 1, 3))}
+    "multiscale": partial(Multi, stride=(1, 1, 2))}
 SOFTMAX = {"tied": Tied, "tied sum": partial(Tied, combine="sum", power=1.0), "tied near": partial(Tied, by_mode=NEAR)}
 PAIRS = [(name, kernel) for name in LAYERS for kernel in KERNELS] + [(name, "softmax") for name in SOFTMAX]
 every = pytest.mark.parametrize("name, kernel", PAIRS)

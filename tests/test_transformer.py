@@ -9,7 +9,8 @@ from torch.testing import assert_close
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.maps import model_maps
 from hot_nbdev.model_config import HOTConfig
-from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, JOINT, attention_options, found, make_attention
+from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, attention_options, found, make_attention
+from hot_nbdev.positions import AxialRotary
 from hot_nbdev.transformer import Block, FeedForward
 
 named = pytest.mark.parametrize("name", list(ATTENTIONS))
@@ -20,7 +21,7 @@ def test_the_order_is_required_and_options_are_those_of_the_layer(name):
     "A layer for one mode would take a batch of pictures for a batch of batches of rows."
     with pytest.raises(TypeError, match="order"):
         make_attention(name, 16, 2)
-    with pytest.raises(TypeError, match="mask_padding"):
+    with pytest.raises((TypeError, ValueError), match="mask_padding"):
         make_attention(name, 16, 2, 2, mask_padding=True)
     known = attention_options(name)
     own = name in ("hot1", "hot2", "tied", "tied-mix")
@@ -30,10 +31,14 @@ def test_the_order_is_required_and_options_are_those_of_the_layer(name):
 
 
 def test_joint_maps_share_their_features():
-    flat, deep = HOTConfig(), HOTConfig(patch=(2, 2, 2))
-    assert [name for name in ATTENTIONS if flat.joint(name)] == ["full", "full-linear", "multiscale"]
-    assert set(filter(deep.joint, ATTENTIONS)) == {"full", "full-linear", "divided", "multiscale", "spatial"}
-    assert not deep.replace(attention="divided", attention_options={"groups": [0, 1, (2,)]}).joint("divided")
+    def joint(name, order, **own):
+        layer = make_attention(name, 24, 2, order, rotary=range(order), **own)
+        return any(isinstance(m, AxialRotary) for m in layer.modules())
+
+    known = [name for name in ATTENTIONS if name != "none"]
+    assert [name for name in known if joint(name, 2)] == ["full", "full-linear", "multiscale"]
+    assert {name for name in known if joint(name, 3)} == {"full", "full-linear", "divided", "multiscale", "spatial"}
+    assert joint("axial", 3, groups=[(0, 2), 1]) and not joint("divided", 3, groups=[0, 1, (2,)])
 
 
 def test_an_attention_of_ones_own_by_name(monkeypatch):
@@ -42,9 +47,10 @@ def test_an_attention_of_ones_own_by_name(monkeypatch):
             super().__init__()
             self.dim, self.twice = dim, twice
     monkeypatch.setitem(ATTENTIONS, "mine", Mine)
-    monkeypatch.setitem(JOINT, "mine", 1)
     assert make_attention("mine", 8, 2, 3, twice=True).twice
-    assert attention_options("mine") == ("twice",) and HOTConfig(patch=(1,)).joint("mine")
+    assert attention_options("mine") == ("twice",)
+    with pytest.raises(ValueError, match="positions is 'rotary', but attention 'mine' has no option 'rotary'"):
+        HOTConfig(attention="mine")
 
 
 def test_the_ndlinear_network_is_known_without_importing_its_module():

@@ -17,7 +17,7 @@ from ..attention import merge, merged, softmax_map, split, wide
 from ..config import option
 from ..model_config import ModelConfig
 from ..models import Model
-from ..names import axial
+from ..names import axial, like
 from ..patches import PADDINGS, check_input
 from .convolution import monai_network
 
@@ -54,6 +54,7 @@ def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, d
     return conv(channels, out, width, padding=dilation * (width // 2), dilation=dilation, padding_mode=config.padding, **new)
 
 # %% ../../nbs/61_fields.ipynb #6a04ed22
+@like(axial)
 class AxialTokenAttention(nn.Module):
     "Axial attention, and beside it one token that reads all positions and is read by all of them."
     def __init__(
