@@ -74,7 +74,8 @@ class LateBias(Part):
     "The bias of queries and keys is added after pooling (HOT v2, its text); stands behind `Pooled`."
     def change(self, t: Tensor, n, m: int, project: nn.Module) -> Tensor:
         "Less what `Pooled` will multiply the bias by beyond one."
-        return wide(super().change(t, n, m, project)) - (1 - 1 / _power(n, self.power)) * project.bias
+        t = super().change(t, n, m, project)
+        return t if project.bias is None else wide(t) - (1 - 1 / _power(n, self.power)) * project.bias
 
 # %% ../nbs/08a_variants.ipynb #64fc7988
 class OwnMatrices:

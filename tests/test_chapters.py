@@ -168,10 +168,12 @@ def test_a_chapter_leaves_the_tables_of_the_package_as_they_were():
     "Chapters are tested one after the other in one process, and the next asks `make_model` for the package's classes."
     tables = {}     # (module, name) of what some chapter changes, and that chapter
     for chapter in PAGES:
-        code = "\n".join(c.source for c in chapter.code)
-        for name in set(writes(ast.parse(code))):
-            for line in re.findall(rf"^from (hot_nbdev\S*) import .*\b{name}\b", code, re.M):
-                tables.setdefault((line, name), []).append(chapter.path)
+        tree = ast.parse("\n".join(c.source for c in chapter.code))
+        changed = set(writes(tree))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hot_nbdev"):
+                for name in changed & {alias.name for alias in node.names}:
+                    tables.setdefault((node.module, name), []).append(chapter.path)
     assert ("hot_nbdev.model_config", "MODELS") in tables
     code = """
 import importlib, sys

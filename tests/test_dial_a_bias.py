@@ -21,7 +21,7 @@ def dial():
 
 
 def test_the_script_and_the_appendix_define_the_same_pieces(dial):
-    chapter = Chapter(NBS / "separability_more.ipynb")
+    chapter = Chapter(NBS / "separability_measured.ipynb")
     space = {"torch": torch, "assert_close": torch.testing.assert_close,
              "test_close": fastcore_test.test_close}
     for cell in chapter.lessons():

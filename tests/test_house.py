@@ -39,7 +39,7 @@ def test_imports_within_functions_and_by_relative_names_count(tmp_path):
     assert house.private_imports(path, "a") == ["data.series._x"]
 
 
-RECIPES = {"00_modes": ["Follower"], "05_attention": ["InEncoder"], "15_kin": ["Kin"], "23_streams": ["Step"],
+RECIPES = {"00_modes": ["Follower"], "05_attention": ["InEncoder"], "23_streams": ["Step"],
            "23a_streaming": ["RunningMean"]}
 # layers to be copied by who needs them, and models that show a thing: chapter 0 has its whole model before the reader
 

@@ -23,7 +23,7 @@ def bench():
 
 @pytest.fixture(scope="module")
 def kin(bench):
-    return bench.chapter()
+    return bench.forms()
 
 
 @pytest.fixture
@@ -110,6 +110,24 @@ def test_rows_belong_to_the_layers_of_the_chapter(bench, kin, rows):
     assert {(r["layer"], r["setting"], r["budget"]) for r in rows} == set(now)
     assert all((r["parameters"], r["multiply_adds"]) == now[r["layer"], r["setting"], r["budget"]] for r in rows)
     assert {r["settings"] for r in rows} == {bench.SETTINGS} and all(r["processor"] and r["commit"] for r in rows)
+
+
+def test_counts_are_those_of_the_layers_of_today(bench, kin):
+    layers = load("layers")
+    rows = read_rows(results_file("kin_counts.csv"))
+    assert list(layers.counted(kin)) == rows
+    for budget, off in (("large", 0.06), ("small", 0.11)):       # how far from the middle of the budget
+        sizes = [int(r["parameters"]) for r in rows if r["budget"] == budget]
+        assert max(sizes) / ((min(sizes) + max(sizes)) / 2) - 1 < off
+
+
+def test_layers_keep_the_variance_at_the_start(kin):
+    torch.manual_seed(14)
+    x = torch.randn(64, 5, 5, 200)
+    for name, _, budget, make in load("layers").contenders(kin):
+        if budget != "dense":
+            spread = sum(make()(x).std().item() for _ in range(3)) / 3
+            assert 0.4 < spread < 1.8, name
 
 
 def test_rows_are_complete(bench, kin, rows):

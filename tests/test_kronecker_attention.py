@@ -92,6 +92,13 @@ def test_project_after_is_refused_where_it_changes_nothing():
     assert not isinstance(hot2_text(DIM, HEADS, 2, bias=False), LateBias)
 
 
+def test_a_late_bias_changes_nothing_where_there_is_none():
+    pooled, late = (combined(*p, KroneckerAttention)(DIM, HEADS, 2, bias=False) for p in ([Pooled], [Pooled, LateBias]))
+    late.load_state_dict(pooled.state_dict())
+    x = torch.randn(2, 3, 4, DIM)
+    assert torch.equal(late(x), pooled(x))
+
+
 @pytest.mark.parametrize("power", [0.5, 1.0])
 def test_a_norm_makes_the_poolings_one_unless_the_bias_comes_late(power):
     def layer(*parts, **more):

@@ -71,10 +71,16 @@ def test_moves_and_rivals_train(here, words, channels):
 
 
 def test_a_film_of_ones_own(here, capsys):
-    np.save("film.npy", np.random.default_rng(0).normal(size=(20, 20, 20)))
+    film = np.random.default_rng(0).normal(3, 2, (20, 20, 20))
+    np.save("film.npy", film), np.save("frames.npy", film[:2, :8, :8])
     words = [w if w != "white" else "film.npy" for w in TINY]
-    hot_motion(words)
+    hot_motion([*words, "--out", "run"])
     line, = read_rows("results/motion.csv")
+    hot_predict(["run", "frames.npy"])                       # scaled as the training part was, and not by itself
+    x, mean, std = torch.from_numpy(film[:2, :8, :8]), film[:14].mean(), film[:14].std()
+    with torch.no_grad():
+        want = load_model("run")(((x - mean) / std).float().movedim(0, -1))[..., 0] * std + mean
+    assert np.allclose(np.load("frames-next.npy"), want, atol=1e-4)
     assert line["data"] == "film" and json.loads(line["model"])["stem_padding"] == "zeros"      # no torus
     assert "smaller reach" in fails(capsys, hot_motion, *words, "--reach", 9, 9)
 

@@ -134,7 +134,7 @@ def test_parts_share_nothing_and_a_seed_repeats_them():
 
 def test_regions_of_a_scene_share_no_pixel(monkeypatch):
     pixels = torch.arange(3 * 101 * 100.0).reshape(3, 101, 100)
-    scene = SimpleNamespace(values=pixels.movedim(0, -1), source=None)
+    scene = SimpleNamespace(values=pixels.movedim(0, -1), md5=None)
     monkeypatch.setattr(moved, "load_scene", lambda name: scene)
     regions = [part.fields for part in motion_data("sentinel2", (8, 8), reach=(2, 2), samples=4)[:3]]
     std, mean = torch.std_mean(pixels[:, :, :52].double(), (1, 2), correction=0)

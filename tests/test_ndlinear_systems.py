@@ -4,10 +4,12 @@ import json
 import math
 import random
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from chapters import NBS, Chapter
 
 from hot_nbdev.book import results_file
 from hot_nbdev.train.results import read_rows
@@ -208,7 +210,7 @@ def test_a_search_widens_its_grid():
 
 def test_layers_are_what_they_are_called(bench):
     layers = importlib.import_module("studies.ndlinear.systems.layers")
-    from studies.kin.kin import chapter
+    from studies.kin.kin import forms
     torch.manual_seed(0)
     x = torch.randn(5, 24)
     some = layers.KronSum((2, 3, 4), (3, 2, 5), 3)
@@ -217,7 +219,7 @@ def test_layers_are_what_they_are_called(bench):
     some.SMALL = 0
     torch.testing.assert_close(some(x), whole)
     train = layers.TensorTrain((2, 3, 4), (3, 2, 5), 3)
-    form = chapter()["tensor_train"](x, *train.cores)
+    form = forms()["tensor_train"](x, *train.cores)
     torch.testing.assert_close(train(x), form)
     torch.testing.assert_close(train(x.reshape(5, 1, 24))[:, 0], form)
     assert layers.tcl(16, 16)(torch.zeros(1, 16)).abs().sum() == 0
@@ -373,3 +375,29 @@ def test_spread_and_width_are_read_as_the_plan_says():
     assert found["nd, width 512 - 256"] == pytest.approx(0.025)
     # a dense run that diverged has one chance in ten: its spread is larger by what lies between
     assert found["spread, nd - dense"] == pytest.approx((384 / 10240) - sum(0.95 + s / 100 - 0.1 for s in range(3)) / 3)
+
+
+@pytest.mark.parametrize("seeds, ready", [(range(5), True), (range(2), False), ((), False)])
+def test_the_page_reads_the_settings_as_the_script_does(seeds, ready):
+    settings = importlib.import_module("studies.ndlinear.ndlinear_settings")
+    chance, rows = random.Random(0), []
+    for data, model, seed in product(settings.DATA, settings.MODELS, seeds):
+        for w, batch, rate in product(settings.WIDTHS, settings.BATCHES, settings.RATES):
+            test = 0.9 + w / 10240 + chance.gauss(0, 0.02) - (model == "nd") * chance.random() / 5
+            lost = model == "nd" and (batch, rate) == (32, 0.01)
+            rows.append({"data": data, "model": model, "width": w, "batch": batch, "rate": rate, "seed": seed,
+                         "parameters": w, "validation": chance.random(), "test": "" if lost else test})
+    rows = [{k: str(v) for k, v in r.items()} for r in rows]
+    cells = {c.id: c.source for c in Chapter(NBS / "ndlinear_measured.ipynb").code}
+    space = {}
+    exec(cells["ndm-imports"], space)
+    space |= {"read_rows": lambda _: rows, "results_file": str, "p_shown": lambda p: p}
+    exec(cells["ndset-rows"] + "\n" + cells["ndset-table"], space)
+    found, script = space["shown_lines"], settings.comparisons(rows) if len(seeds) > 1 else []
+    assert [line["seeds"] for line in found] == [c["seeds"] for c in script]
+    assert [line["difference"] for line in found] == pytest.approx([c["difference"] for c in script])
+    if ready:
+        assert [line["p (Holm)"] for line in found] == pytest.approx([c["corrected"] for c in script])
+        assert "needs more tuning than a dense layer" in {line["so"] for line in found}
+    else:
+        assert {line["so"] for line in found} <= {"nothing is decided"}

@@ -21,12 +21,13 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
-from hot_nbdev.train import runs  # noqa: E402
+from hot_nbdev.storage import lock  # noqa: E402
+from hot_nbdev.train import loop, runs  # noqa: E402
 from hot_nbdev.train.devices import make_accelerator
 from hot_nbdev.train.loop import TrainConfig, adamw, batches, evaluate, fit
 from hot_nbdev.train.parts import as_part, sampled  # noqa: E402
 from hot_nbdev.train.results import read_rows  # noqa: E402
-from hot_nbdev.train.runs import Checkpoints, run_lock  # noqa: E402
+from hot_nbdev.train.runs import Checkpoints  # noqa: E402
 from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation  # noqa: E402
 
 
@@ -128,7 +129,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(whole, tmp_path, stop, save_every
 
 
 def test_a_run_killed_at_the_very_end_has_its_whole_log(whole, tmp_path, monkeypatch):
-    write, calls = runs.write_csv, []
+    write, calls = loop.write_csv, []
 
     def killed(*args):
         calls.append(args)
@@ -136,7 +137,7 @@ def test_a_run_killed_at_the_very_end_has_its_whole_log(whole, tmp_path, monkeyp
             raise Killed
         return write(*args)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(runs, "write_csv", killed)
+        patch.setattr(loop, "write_csv", killed)
         run(tmp_path)
     run(tmp_path)
     want, found = (numbers(read_rows(part / "log.csv")) for part in (whole[2], tmp_path))
@@ -391,14 +392,14 @@ def test_a_damaged_fingerprint_is_another_run(tmp_path):
 
 
 def hold(folder, told, go):
-    with run_lock(folder):
+    with lock(folder / ".lock"):
         told.set()
         go.wait()
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
-    with run_lock(tmp_path), pytest.raises(ValueError, match="another process trains in .*; wait"):
+    with lock(tmp_path / ".lock"), pytest.raises(ValueError, match="another process trains in .*; wait"):
         small(ONE, folder=tmp_path)
     told, go = FORK.Event(), FORK.Event()
     other = start(hold, tmp_path, told, go)

@@ -39,11 +39,12 @@ def test_a_volume_set_without_and_with_its_checksum(tmp_path, name, size):
     assert x.shape == (2, size, size, size, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
     assert splits.about["counts"] == (5, 2, 3) and len(splits.about["md5"]) == 32
     with pytest.raises(ValueError, match="should have the checksum"):
-        load_volumes(name, size, tmp_path)
+        load_volumes(name, size, folder=tmp_path)
     scores = np.tile([0.6, 0.4] if len(splits.about["classes"]) == 2
                      else np.arange(len(splits.about["classes"])), (3, 1))
     if len(splits.about["classes"]) == 2:
-        assert volume_evaluator(name, "test", size, tmp_path, verify=False).evaluate(scores).ACC == pytest.approx(2 / 3)
+        judge = volume_evaluator(name, "test", size, folder=tmp_path, verify=False)
+        assert judge.evaluate(scores).ACC == pytest.approx(2 / 3)
     assert ("torchvision" in sys.modules) == before
 
 
@@ -131,11 +132,11 @@ def test_the_table_of_volumes_is_medmnists():
     info = pytest.importorskip("medmnist.info").INFO
     for name in VOLUMES:
         for size in (28, 64):
-            flag, classes, _ = volumes_module._medmnist(name, size)
-            own = volumes_module._info(flag)
-            assert classes == list(own["label"].values())
-            theirs = {key: info[flag][key] for key in own} | {"label": dict(enumerate(info[flag]["label"].values()))}
-            assert own == theirs
+            flag, classes, source = volumes_module._medmnist(name, size)
+            theirs, tag = info[flag], "" if size == 28 else "_64"
+            assert classes == list(theirs["label"].values()) and "multi-label" not in theirs["task"]
+            assert (source.url, source.md5) == (theirs[f"url{tag}"], theirs[f"MD5{tag}"])
+            assert source.license == theirs["license"]
 
 
 def test_volumes_need_no_medmnist_and_pictures_say_that_they_do(tmp_path, monkeypatch):

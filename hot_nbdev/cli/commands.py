@@ -67,7 +67,7 @@ def _guarded(parser: argparse.ArgumentParser, names: Sequence, work: Callable):
 # %% ../../nbs/68_commands.ipynb #b4c10a04
 def _check_packages(job: Job) -> None:
     "Raise with the way to install what a job lacks."
-    more = {"forecast": ["pandas"], "classify": ["sklearn"], "segment": ["sklearn"]}.get(job.kind, [])
+    more = {"forecast": ["pandas"], "classify": ["sklearn"]}.get(job.kind, [])
     needed = ["accelerate", *more, *["monai"] * (job.model == "resnet")]
     lost = next((name for name in needed if importlib.util.find_spec(name) is None), None)
     if lost:
@@ -78,17 +78,6 @@ def _check_packages(job: Job) -> None:
 def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(name, description=about, epilog="examples:\n" + examples, allow_abbrev=False,
                                    formatter_class=argparse.RawDescriptionHelpFormatter)
-
-
-def _job_parser(job: type, about: str, examples: str) -> argparse.ArgumentParser:
-    "Options of a training command, in groups."
-    parser = _parser(f"hot_{job.kind}", about, examples)
-    parser.add_argument("own", nargs="?", metavar="DATA", help="name or file of the data, as by --data")
-    for title, names in job.groups().items():
-        add_options(parser.add_argument_group(title), job, skip=[n for n in job().to_dict() if n not in names])
-    parser.add_argument("--config", metavar="FILE", help="settings from a JSON or TOML file; the command line goes first")
-    parser.add_argument("--show", action="store_true", help="print the settings as JSON and stop")
-    return parser
 
 # %% ../../nbs/68_commands.ipynb #b4c10a06
 _ASKED = {"forecast": "a table of further rows, .csv", "classify": "pictures or volumes, .npy or .npz", "segment": "a scene, .npy",
@@ -109,19 +98,23 @@ def _report(job: Job, run: Run) -> str:
         f"row in {run.table}, model in {run.folder}", drawn, f"next: hot_predict {shlex.quote(str(run.folder))} {after}"])
 
 
-def _train(job: Job) -> Run:
+def _train(job: Job) -> None:
     "One run with its report."
     _check_packages(job)
     run = run_job(job, say)
     if os.environ.get("RANK", "0") == "0":
         print(_report(job, run), flush=True)
-    return run
 
 # %% ../../nbs/68_commands.ipynb #cmdcomm1
 def _command(kind: str, about: str, examples: str, argv):
     "A training command: settings from the defaults, a file and the command line, in this order."
-    kind_of = job_class(kind)
-    parser, names = _job_parser(kind_of, about, examples), list(kind_of().to_dict())
+    kind_of, parser = job_class(kind), _parser(f"hot_{kind}", about, examples)
+    names = list(kind_of().to_dict())
+    parser.add_argument("own", nargs="?", metavar="DATA", help="name or file of the data, as by --data")
+    for title, group in kind_of.groups().items():
+        add_options(parser.add_argument_group(title), kind_of, skip=[n for n in names if n not in group])
+    parser.add_argument("--config", metavar="FILE", help="settings from a JSON or TOML file; the command line goes first")
+    parser.add_argument("--show", action="store_true", help="print the settings as JSON and stop")
     given = vars(parser.parse_args(argv))
     config, show, own = given.pop("config"), given.pop("show"), given.pop("own")
     if own and given.setdefault("data", own) != own:
@@ -199,10 +192,7 @@ def hot_predict(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace a file that is there")
     parser.add_argument("--picture", action=argparse.BooleanOptionalAction, default=True, help="of a forecast or a segmentation")
     given = vars(parser.parse_args(argv))
-
-    def work():
-        print(*predict(given.pop("run"), given.pop("file"), given.pop("to"), **given), sep="\n")
-    _guarded(parser, ["to", *given], work)
+    _guarded(parser, list(given), lambda: print(*predict(**given), sep="\n"))
 
 # %% ../../nbs/68_commands.ipynb #b2b2e7fe
 def _changes(texts: Sequence[str], job: type) -> dict:

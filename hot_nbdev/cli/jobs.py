@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAPERS', 'DECIDED', 'Training', 'JOBS', 'fields_of', 'Places', 'Job', 'config_for', 'ForecastJob', 'ClassifyJob',
-           'SegmentJob', 'job_class', 'describe', 'run_name', 'build', 'Run', 'run_job']
+           'SegmentJob', 'job_class', 'run_name', 'build', 'Run', 'run_job']
 
 # %% ../../nbs/65_jobs.ipynb #9d301a05
 import dataclasses
@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -48,22 +47,18 @@ PAPERS = {      # what they searched over, for --help
 }
 
 
-def _default(f: dataclasses.Field):
-    return f.default if f.default is not dataclasses.MISSING else f.default_factory()
-
-
 def fields_of(
     config: type,               # a dataclass of settings
     skip: Sequence[str] = (),   # fields to leave out
     **defaults,                 # other defaults
 ) -> type:                      # a subclass of Config
     "A class with the fields of another one, to build on."
-    found = []
+    found, defaults = [], {**vars(config()), **defaults}
     for f in dataclasses.fields(config):
         if f.name not in skip:
             about = dict(f.metadata)
             about["help"] += f"; {PAPERS[f.name]}" if f.name in PAPERS else ""
-            found.append((f.name, f.type, option(defaults.get(f.name, _default(f)), **about)))
+            found.append((f.name, f.type, option(defaults[f.name], **about)))
     return dataclasses.make_dataclass(f"{config.__name__}Fields", found, bases=(Config,), frozen=True)
 
 
@@ -89,7 +84,7 @@ class Places(Config):
 
     def source(self) -> dict:
         "How official files are found."
-        return dict(folder=self.data_dir, download=self.download, verify=self.verify)
+        return dict(folder=self.data_dir, download=self.download, verify=self.verify, unchecked=self.unchecked)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a15
 @dataclass(frozen=True)
@@ -137,7 +132,8 @@ class Job(_Grouped):
             raise ValueError(f"{name}: combine is {self.combine!r}, which attention {self.attention!r} does not have; choose "
                              "--attention hot1, hot2 or tied, or --attention product or sum without --combine")
         others = ["model_option"] if hot else [n for n in self.groups()["model"] if n not in ("model", "model_option")]
-        lost = [f.name for f in dataclasses.fields(self) if f.name in others and getattr(self, f.name) != _default(f)]
+        plain = lambda f: f.default_factory() if f.default is dataclasses.MISSING else f.default
+        lost = [f.name for f in dataclasses.fields(self) if f.name in others and getattr(self, f.name) != plain(f)]
         if lost:
             raise ValueError(f"{', '.join(lost)}: settings of {'a rival' if hot else 'the Transformer'}, but model is {self.model!r}; "
                              f"leave them out{'' if hot else ', or give those of the rival by --model-option'}")
@@ -217,7 +213,7 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
     def parts(self, horizon: int | None = None):
         "Data in three parts; with another horizon for scoring."
         return forecast_data(self.data, self.lookback, horizon or self.horizon, mend=self.mend, masked=self.masked, sort=self.sort,
-                             time=self.time, step=self.step, unchecked=self.unchecked, **self.source())
+                             time=self.time, step=self.step, **self.source())
 
     def task(self, parts) -> Task:
         return Forecasting()
@@ -289,7 +285,7 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
     def parts(self):
         "Data in three parts."
         chosen = {name: getattr(self, name) for name in ("window", "labels", "block", "stride", "gap", "limit", "ignore")}
-        return scene_data(self.data, unchecked=self.unchecked, **chosen, **self.source())
+        return scene_data(self.data, **chosen, **self.source())
 
     def task(self, parts) -> Task:
         return Segmentation(len(parts.about["classes"]), _class_weights(self, parts), criterion=self.criterion)
@@ -310,15 +306,6 @@ def job_class(
     return found(JOBS, kind)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a26
-def describe(
-    job: Job,
-    parts,          # data in three parts
-) -> Inputs:
-    "How the data of a run were prepared."
-    hidden = len(parts.train[torch.tensor([0])]) == 3
-    return Inputs.from_dict({**parts.about["input"], "task": job.kind, "masked": hidden})
-
-
 def run_name(
     job: Job,
     parts,          # data in three parts
@@ -343,7 +330,6 @@ def build(
             return make_model(config), x
         except TypeError as e:          # a setting that this attention does not have
             raise ValueError(f"attention {job.label!r} with {job.attention_options}: {e}") from e
-
 
 # %% ../../nbs/65_jobs.ipynb #9d301a29
 class Run(NamedTuple):
@@ -384,11 +370,12 @@ def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, a
     "Train and test one model."
     config, numbers, task, rows, kept, data = job.training(), job.numbers(), job.task(parts), [], [], parts.about
     md5 = data.get("md5") or (file_hash(job.data, "md5") if Path(job.data).is_file() else "")
-    md5 = f"tensorly {version('tensorly')}" if job.data == "indian_pines" else md5          # the package that carries it
+    hidden = len(parts.train[torch.tensor([0])]) == 3
+    inputs = Inputs.from_dict({**data["input"], "task": job.kind, "masked": hidden})         # how the data were prepared
     about = {**{key: numbers[key] for key in job.groups()["data"] if key != "score"}, "content": content(parts.fingerprint())}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress,
-                 tensorboard=job.tensorboard, accelerator=accelerator, about=about, files={"input.json": f"{describe(job, parts)}\n"})
+                 tensorboard=job.tensorboard, accelerator=accelerator, about=about, files={"input.json": f"{inputs}\n"})
     for horizon in (job.score or (job.horizon,)) if job.kind == "forecast" else (None,):
         test = parts.test if horizon is None or horizon == job.horizon else job.parts(horizon).test
         kept.append([])

@@ -114,30 +114,26 @@ def planned(
         found += [Planned(f"{title}, seed {seed}", {"data": source, **settings, "seed": seed}) for seed in seeds]
     return found
 
-# %% ../../nbs/67_tables.ipynb #7b1e0c27
-def _same_data(job: Job, line: dict) -> bool:
-    "Does a row say that its data were read as this job reads them?"
-    path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
-    if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_hash(path, "md5")):
-        return False
-    told, names = json.loads(line.get("settings") or "{}"), {*job.groups()["data"]} - {"data", "score"}
-    plain = lambda value: list(value) if isinstance(value, tuple) else value
-    return all(told.get(f.name, plain(f.default)) == plain(getattr(job, f.name)) for f in fields(job) if f.name in names)
-
 # %% ../../nbs/67_tables.ipynb #7b1e0c28
 def made_by(
     job: Job,
     line: dict,     # a row of results
 ) -> bool:
     "Was this row made with exactly these settings?"
+    path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
+    own, plain = {*job.groups()["data"]} - {"data", "score"}, lambda value: list(value) if isinstance(value, tuple) else value
     if line.get("attention") != job.label or line.get("seed") != str(job.seed):
         return False
     try:
-        if not _same_data(job, line) or TrainConfig.from_dict(json.loads(line["training"])) != job.training():
+        if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_hash(path, "md5")):
+            return False
+        told = json.loads(line.get("settings") or "{}")
+        if any(told.get(f.name, plain(f.default)) != plain(getattr(job, f.name)) for f in fields(job) if f.name in own):
             return False
         config = ModelConfig.from_dict(json.loads(line["model"]))
         channels, classes = getattr(config, "in_channels", 1), getattr(config, "classes", 0)
-        return config_for(job, getattr(config, "sizes", None) or (), channels, classes) == config
+        return (TrainConfig.from_dict(json.loads(line["training"])) == job.training()
+                and config_for(job, getattr(config, "sizes", None) or (), channels, classes) == config)
     except (ValueError, KeyError, TypeError, AttributeError):       # a row of another kind, or of settings that no longer exist
         return False
 

@@ -25,7 +25,6 @@ from hot_nbdev.data.splits import (
     Splits,
     Tiles,
     Windows,
-    check_indices,
     digest,
     forecast_data,
     scene_data,
@@ -37,7 +36,7 @@ from .volumes import VOLUMES, load_volumes, random_flips, random_shifts
 
 # %% ../../nbs/51a_data_package.ipynb #dp000006
 __all__ = [
-    "BucketSampler", "Items", "Part", "SCENES", "SERIES", "Scaler", "Splits", "Tiles", "VOLUMES", "Windows", "check_indices",
+    "BucketSampler", "Items", "Part", "SCENES", "SERIES", "Scaler", "Splits", "Tiles", "VOLUMES", "Windows",
     "collate_padded", "data_folder", "digest", "fetch", "forecast_data", "load_scene", "load_series", "load_volumes", "mask_sizes",
     "official_file", "pad_tensors", "padding_share", "random_flips", "random_shifts", "scene_data", "size_buckets", "split_blocks",
     "split_rows", "unpad_tensors", "volume_data", "window_counts"]

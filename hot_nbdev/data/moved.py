@@ -6,7 +6,6 @@
 __all__ = ['KINDS', 'FIELDS', 'MOST', 'white_fields', 'smooth_fields', 'Drawn', 'Shifted', 'Aligned', 'motion_data']
 
 # %% ../../nbs/62_moved.ipynb #1a8f5020
-import copy
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from .files import check_numbers, load_array
 from .scenes import check_whole, load_scene
-from .splits import Splits, check_indices, digest
+from .splits import Part, Scaler, Splits
 
 # %% ../../nbs/62_moved.ipynb #212a9522
 def white_fields(
@@ -69,28 +68,27 @@ def _where_told(y: Tensor, own: Sequence[Tensor], shifts: Tensor) -> Tensor:
     return y
 
 # %% ../../nbs/62_moved.ipynb #2b90e7c4
-class Drawn:
-    "Samples that chance draws and that are made when they are asked for; a subclass has `draw`, `batch` and `fingerprint`."
+class Drawn(Part):
+    "Samples that chance draws and that are made when they are asked for; a subclass has `draw` and `batch`."
+    made_of = ("fields", "draws")
+
     def __len__(self) -> int:
         return len(self.draws)
 
-    def __getitem__(self, indices: Tensor) -> tuple:    # x, perhaps a mask, y
-        return self.batch(self.draws[check_indices(self, indices)])
+    def items(self, indices: Tensor) -> tuple:          # x, perhaps a mask, y
+        return self.batch(self.draws[indices])
 
     def fresh(self, x: Tensor, *rest: Tensor) -> tuple:
         "As many samples as in this batch, drawn anew from torch's generator: an augmentation that makes the data endless."
         return tuple(t.to(x.device) for t in self.batch(self.draw(len(x)).to(self.fields.device)))
-
-    def to(self, device):
-        moved = copy.copy(self)
-        moved.fields, moved.draws = self.fields.to(device), self.draws.to(device)
-        return moved
 
 # %% ../../nbs/62_moved.ipynb #8a6204fb
 class Shifted(Drawn):
     """Samples of fields that move: x holds frames 0 and 1, y is frame 2 where they can tell it and NaN elsewhere.
 
     Fields may hold NaN where nothing was observed. Then a mask stands between x and y: true where a frame knows something."""
+    made_of = ("fields", "draws", "sizes", "torus")
+
     def __init__(
         self,
         fields: Tensor,                 # (F, L1, …, Lk)
@@ -121,9 +119,6 @@ class Shifted(Drawn):
         mask = ~x.isnan().all(-1)
         return x.nan_to_num(0.0), mask, y.masked_fill(~mask[..., None], torch.nan)
 
-    def fingerprint(self) -> str:
-        return digest("Shifted", self.fields, self.draws, list(self.sizes), self.torus)
-
 # %% ../../nbs/62_moved.ipynb #9d71df07
 def _check_sources(fields: Tensor, sizes: Sequence[int], reach: Sequence[int], torus: bool) -> None:
     "Raise unless there is room for three frames in each mode."
@@ -140,6 +135,8 @@ def _check_sources(fields: Tensor, sizes: Sequence[int], reach: Sequence[int], t
 # %% ../../nbs/62_moved.ipynb #7829c962
 class Aligned(Drawn):
     "Samples of tables in two orders: x holds table, the same in another order, a further sheet; y is the sheet in that order."
+    made_of = ("fields", "draws", "sizes")
+
     def __init__(
         self,
         fields: Tensor,                         # sheets (F, L1, …, Lk) with the same rows and columns, at least two
@@ -174,22 +171,16 @@ class Aligned(Drawn):
         x = [_take(self.fields, which, where) for which, where in ((table, first), (table, second), (sheet, first))]
         return torch.stack(x, -1), _take(self.fields, sheet, second)[..., None]
 
-    def fingerprint(self) -> str:
-        return digest("Aligned", self.fields, self.draws, list(self.sizes))
-
 # %% ../../nbs/62_moved.ipynb #deae1021
 KINDS = {"white": white_fields, "smooth": smooth_fields}    # fields made on the spot
 FIELDS = {"train": 2048, "val": 256, "test": 256}           # how many of them
 MOST = 1 << 18                                              # positions of a frame: more would fill the memory before a word is said
 
-
 # %% ../../nbs/62_moved.ipynb #42d3a16c
-def _scaled(parts: list, told: Tensor) -> tuple:        # the parts, means, deviations
-    "Each field, or all of them, by the mean and deviation of what training knows."
-    mean = told.double().nanmean(1, keepdim=True)
-    std = (told.double() - mean).square().nanmean(1, keepdim=True).sqrt()
-    mean, std = (t.view(-1, *[1] * (parts[0].ndim - 1)) for t in (mean, torch.where(std > 0, std, 1.0)))
-    return [((p.double() - mean) / std).float() for p in parts], mean, std
+def _scaled(parts: list, told: Tensor) -> tuple:        # the parts; a scaler of all fields, or of each
+    "Each field, or all of them, by the mean and deviation of what training knows, (…, 1) or (…, F)."
+    scaler = Scaler.fit(told, ~told.isnan())
+    return [scaler.apply(p.double().movedim(0, -1)).movedim(-1, 0).float().contiguous() for p in parts], scaler
 
 
 def _in_turn(fields: Tensor, mode: int) -> tuple:
@@ -199,7 +190,7 @@ def _in_turn(fields: Tensor, mode: int) -> tuple:
         raise ValueError(f"motion_data: {n} {'rows' if mode else 'fields'}, of shape {tuple(fields.shape)}, do not make "
                          "three parts; give at least 10")
     cuts = fields.tensor_split([n * 7 // 10, n * 8 // 10], mode)
-    return _scaled(list(cuts), cuts[0].reshape(1, -1))
+    return _scaled(list(cuts), cuts[0][..., None])
 
 # %% ../../nbs/62_moved.ipynb #49436024
 def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: dict) -> tuple:
@@ -210,8 +201,8 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
     if Path(name).suffix == ".npy":
         array = load_array(name, op="motion_data")
         check_numbers(array, f"motion_data: fields (F, n1, …, nk) of {name}", holes=True)
-        parts, mean, std = _in_turn(torch.from_numpy(array.astype("float64")), 1 if move == "align" else 0)
-        return parts, False, {"md5": None, "input": {"shift": (mean.item(),), "scale": (std.item(),)}}
+        parts, scaler = _in_turn(torch.from_numpy(array.astype("float64")), 1 if move == "align" else 0)
+        return parts, False, {"md5": None, "input": {**scaler.lists(), "own": False}}
     if name not in ("indian_pines", "sentinel2") or move == "align":
         raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, and the path of a .npy of fields (F, n1, …, nk) "
                          "or sheets (F, rows, columns); for shifts, the scenes indian_pines and sentinel2")
@@ -222,8 +213,7 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
     H, W = values.shape[1:]
     left = W - max(W // 3, -(-W * 48 // 100))               # the left part, and the upper and lower half of the right one
     parts = [values[:, :, :left], values[:, :H // 2, left:], values[:, H // 2:, left:]]
-    about = {"md5": scene.source and scene.source.md5, "input": {"own": True}}
-    return _scaled(parts, parts[0].flatten(1))[0], False, about
+    return _scaled(parts, parts[0].movedim(0, -1))[0], False, {"md5": scene.md5, "input": {"own": True}}
 
 # %% ../../nbs/62_moved.ipynb #7e41d2b8
 def motion_data(

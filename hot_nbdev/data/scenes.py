@@ -7,6 +7,7 @@ __all__ = ['SCENES', 'Scene', 'load_scene', 'check_whole', 'split_blocks', 'wind
 
 # %% ../../nbs/50_scene_files.ipynb #7281c811
 from collections.abc import Sequence
+from importlib.metadata import version
 from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
@@ -77,7 +78,7 @@ class Scene(NamedTuple):
     labels: Tensor          # (H, W) or (n, H, W), int64, -1 where not labeled
     classes: dict           # codes of the mask and names of the classes
     name: str
-    source: Source | None   # None: given by its path, or in a package
+    md5: str | None         # of an official file, or the package that carries it; None: given by its path
     report: dict            # what was found
 
 # %% ../../nbs/50_scene_files.ipynb #2d45301d
@@ -104,18 +105,18 @@ def load_scene(
     **finding,                             # of `official_file`: folder, download, verify, unchecked
 ) -> Scene:
     "A scene or images with numbered classes; what is no number and no class is an error."
-    source, known, file, find = None, None, None, lambda n: official_file(n, SCENES[n], **finding)
+    md5, known, file, find = None, None, None, lambda n: official_file(n, SCENES[n], **finding)
     if name == "indian_pines":
         from tensorly.datasets import load_indian_pines
         pines, known, where = load_indian_pines(), dict(enumerate(_PINES, 1)), "its mask"
-        values, codes = np.asarray(pines.tensor), np.asarray(pines.ticks[0])
+        values, codes, md5 = np.asarray(pines.tensor), np.asarray(pines.ticks[0]), f"tensorly {version('tensorly')}"
     elif name in ("ssl4eo_nlcd", "ssl4eo_cdl"):
         values, codes = _images(find("ssl4eo_images"), find(name), name[7:], limit)
         known, where = {int(c): f"class {c}" for c in np.unique(codes) if c >= 0}, f"the masks of {name}"
         known = _NLCD if name == "ssl4eo_nlcd" else known
     else:
         if name == "sentinel2":
-            file, where, known, source = find(name), find("sentinel2_labels"), _LULC, SCENES[name]
+            file, where, known, md5 = find(name), find("sentinel2_labels"), _LULC, SCENES[name].md5
         elif labels is not None and Path(name).suffix == Path(labels).suffix == ".npy":
             file, where = Path(name), Path(labels)
         else:
@@ -124,7 +125,7 @@ def load_scene(
         values, codes = _own_scene(file, where)
     y, known = _number_classes(codes, known, ignore, str(where))
     report = {"sentinels": int((values == -9999).sum()), "file": file and str(file)}
-    return Scene(torch.from_numpy(values), y, known, Path(name).stem, source, report)
+    return Scene(torch.from_numpy(values), y, known, Path(name).stem, md5, report)
 
 # %% ../../nbs/50_scene_files.ipynb #a2caab11
 def _read_image(path: Path) -> np.ndarray:
@@ -171,7 +172,6 @@ def check_whole(
     for name, value in given.items():
         if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value < least):
             raise ValueError(f"{owner}: {name} is {value!r}; give a whole number, {least} or more")
-
 
 # %% ../../nbs/50_scene_files.ipynb #6a6b92e7
 def _most_even(held: Tensor, sizes: tuple, fractions: Sequence[float], seed: int, draws: int) -> Tensor:

@@ -156,22 +156,20 @@ def load_series(
     name: str | Path,                     # a name in SERIES, or the path of a table
     folder: str | Path | None = None,     # of the official files; default: HOT_DATA
     mend: bool = False,                   # fill sentinels and missing values, drop repeated lines, repair names
-    download: bool = True,                # fetch an official file that is not there
-    verify: bool = True,                  # check its checksum and shape
-    unchecked: bool = False,              # use an official file of which no checksum is known?
     sort: bool = False,                   # put lines in the order of time
     masked: bool = False,                 # leave NaN where there is no value, and say so in the mask
     time: str | None = None,              # name of the column of times; default: the first that can be read as such
     step: str | None = None,              # what lies between rows, such as 1h, B, MS; default: as the times say
+    **finding,                            # of `official_file`: download, verify (its shape too), unchecked
 ) -> Series:
     "Read a series; find what is wrong with it, and mend it on request."
     source, path = SERIES.get(str(name)), Path(name)
     if source:
-        path = official_file(str(name), source, folder, download, verify, unchecked)
+        path = official_file(str(name), source, folder, **finding)
     elif not path.is_file():
         raise FileNotFoundError(f"load_series: there is no file {str(name)!r}; known are {', '.join(SERIES)}")
     table = read_table(path, time, step)
-    if source and verify and table.values.shape != source.shape:
+    if source and finding.get("verify", True) and table.values.shape != source.shape:
         raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get it from "
                          f"{source.home}, or read it as it is by verify=False")
     return _mended(table, _in_order(table, sort), step, mend, masked, source is not None)

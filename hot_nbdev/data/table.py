@@ -8,6 +8,7 @@ __all__ = ['Layout', 'Table', 'read_table']
 # %% ../../nbs/47b_table_files.ipynb #tb000004
 import csv
 import re
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
@@ -120,24 +121,17 @@ def _counts_rows(layout: Layout) -> bool:
     return first in ("0", "1") and layout.columns([0], str)[:, 0].tolist() == [str(i + int(first)) for i in range(n)]
 
 # %% ../../nbs/47b_table_files.ipynb #tb000015
-def _blame(layout: Layout, columns: list[int]) -> None:
-    "Raise for the first cell that is no number."
+def _numbers(layout: Layout, columns: list[int]) -> np.ndarray:
+    "The values of some columns, (T, N), NaN where a cell has none; the first cell that is no number is an error."
+    if not any(re.search("true|false", line, re.I) for line in layout.lines[layout.header:]):       # pandas takes them for 1 and 0
+        with suppress(ValueError):
+            return layout.columns(columns, float)
     for i, row in enumerate(layout.entries(int(layout.header))):
         for j in columns:
             if row[j] not in _MISSING and not _is_number(row[j], layout.decimal):
                 raise ValueError(f"load_series: {layout.where(i, j)}, should be a number, but is {row[j]!r}; mend that cell, or leave "
                                  "out a column that holds no numbers")
-
-
-def _numbers(layout: Layout, columns: list[int]) -> np.ndarray:
-    "The values of some columns, (T, N), NaN where a cell has none."
-    try:
-        if any(re.search("true|false", line, re.I) for line in layout.lines[layout.header:]):       # pandas takes them for 1 and 0
-            _blame(layout, columns)
-        return layout.columns(columns, float)
-    except ValueError as e:
-        _blame(layout, columns)
-        raise ValueError(f"load_series: {layout.path} cannot be read: {e}") from e
+    return layout.columns(columns, float)
 
 # %% ../../nbs/47b_table_files.ipynb #tb000016
 class Table(NamedTuple):

@@ -165,23 +165,17 @@ def usual_step(
     said: str | None = None,    # a step in the letters of pandas, such as 15min, MS or B
 ) -> Step | None:               # None where nothing tells
     "The step that leads from most rows to the next, or that is said."
-    if said is not None:
-        return Step(_named_step(said))
-    if times is None or len(times.wall) < 2:
-        return None
-    return max(_steps(times), key=lambda step: holds(step, times).sum())
-
-# %% ../../nbs/47a_times.ipynb #tm000016
-def _named_step(name: str):
-    "A step by its name, such as 15min, D, MS or B."
     import pandas as pd
+    if said is None:
+        some = times is not None and len(times.wall) > 1
+        return max(_steps(times), key=lambda step: holds(step, times).sum()) if some else None
     try:
-        found = pd.tseries.frequencies.to_offset(name)
+        found = pd.tseries.frequencies.to_offset(said)
     except ValueError:
         found = None
     if found is None or found.n < 1:
-        raise ValueError(f"step is {name!r}; give one forward that pandas knows, such as 15min, h, D, B, W, MS, ME, QS or YS")
-    return pd.Timedelta(found) if isinstance(found, pd.offsets.Tick | pd.offsets.Day) else found
+        raise ValueError(f"step is {said!r}; give one forward that pandas knows, such as 15min, h, D, B, W, MS, ME, QS or YS")
+    return Step(pd.Timedelta(found) if isinstance(found, pd.offsets.Tick | pd.offsets.Day) else found)
 
 # %% ../../nbs/47a_times.ipynb #df27bb00
 def next_times(

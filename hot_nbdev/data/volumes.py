@@ -27,7 +27,7 @@ class VolumeSet(NamedTuple):
     images: dict         # (n, *sizes, channels), as stored
     labels: dict         # (n,) int64, numbers of the classes
     masks: dict | None   # (n, *sizes) bool, True where a place is known
-    about: dict          # name, md5, file, classes, shift, scale, …
+    about: dict          # name, md5, file, classes, …
 
 # %% ../../nbs/49_volume_files.ipynb #2b78caaf
 VOLUMES = {      # name -> classes, md5 of the file with 28 and with 64 voxels a side (medmnist.com)
@@ -44,35 +44,29 @@ VOLUMES = {      # name -> classes, md5 of the file with 28 and with 64 voxels a
 _SHA256 = {"adrenalmnist3d.npz": "8ffd78c0f000265deb7cf4ee0b454136fb3170f9839ecaa7bb01adf9f88aa7d1",
            "vesselmnist3d.npz": "cc00c6b0869bf1f68cf7c13e52e8585eb2f38991acab5ad7abe1af1814a83206"}
 
-# %% ../../nbs/49_volume_files.ipynb #8e2f6a13
-def _info(flag: str) -> dict:
-    "What medmnist says of one of its sets; nothing for another name. The volumes need no package for it."
-    if (name := flag.removesuffix("mnist3d")) in VOLUMES:
-        classes, *sums = VOLUMES[name]
-        task = "binary-class" if len(classes) == 2 else "multi-class"
-        info = {"label": dict(enumerate(classes)), "license": "CC BY 4.0", "task": task}
-        for tag, md5 in zip(("", "_64"), sums):
-            info |= {f"url{tag}": f"https://zenodo.org/records/10519652/files/{name}mnist3d{tag}.npz?download=1", f"MD5{tag}": md5}
-        return info
-    try:
-        from medmnist.info import INFO
-    except ImportError as e:
-        raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; what is known of MedMNIST's pictures comes from "
-                          'the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
-    return INFO.get(flag, {})
-
 # %% ../../nbs/49_volume_files.ipynb #8e2f6a14
 def _medmnist(name: str, size: int) -> tuple[str, list, Source]:
-    "medmnist's name, the classes, and the file as an entry of the table."
-    flag, tag = f"{name}mnist3d" if name in VOLUMES else name, "" if size == 28 else f"_{size}"
-    info = _info(flag)
-    if f"url{tag}" not in info or "multi-label" in info["task"]:
+    "medmnist's name, the classes, and the file as an entry of the table. Its package says what pictures there are."
+    known, tag = name.removesuffix("mnist3d"), "" if size == 28 else f"_{size}"
+    flag = f"{known}mnist3d" if known in VOLUMES else name
+    file, shape = f"{flag}{tag}.npz", (size,) * (3 if "3d" in flag else 2)
+    if known in VOLUMES:
+        classes, *sums = VOLUMES[known]
+        md5, license = dict(zip((28, 64), sums)).get(size), "CC BY 4.0"
+    else:
+        try:
+            from medmnist.info import INFO
+        except ImportError as e:
+            raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; what is known of MedMNIST's pictures comes "
+                              'from the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
+        info = INFO.get(flag, {"label": {}, "license": "", "task": "multi-label"})
+        classes, license = list(info["label"].values()), info["license"]
+        md5 = None if "multi-label" in info["task"] else info.get(f"MD5{tag}")
+    if md5 is None:
         raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} with the sizes 28 and 64, medmnist's "
                          "pictures with one label (128 and 224 as well), such as pathmnist, and the path of an .npz")
-    file, shape = f"{flag}{tag}.npz", (size,) * (3 if "3d" in flag else 2)
-    md5, sha256 = info[f"MD5{tag}"], _SHA256.get(file)
-    source = Source(file, "https://medmnist.com", info[f"url{tag}"], md5, shape, info["license"], sha256)
-    return flag, list(info["label"].values()), source
+    url = f"https://zenodo.org/records/10519652/files/{file}?download=1"
+    return flag, classes, Source(file, "https://medmnist.com", url, md5, shape, license, _SHA256.get(file))
 
 # %% ../../nbs/49_volume_files.ipynb #d3023781
 def _channel_axis(shape: Sequence[int], where: str = "the array", channels: str | None = None) -> str:
@@ -155,38 +149,25 @@ def _masks(path: Path, arrays: dict, images: dict) -> dict | None:
         masks[split] = torch.from_numpy(mask)
     return masks or None
 
-# %% ../../nbs/49_volume_files.ipynb #1e1e8448
-def _scale(images: Tensor, mask: Tensor | None) -> tuple:
-    "Shift and scale: one number each, or one for each channel."
-    if images.dtype == torch.uint8:
-        return 0.0, 255.0
-    voxels = (images.flatten(0, -2) if mask is None else images[mask]).double()
-    scale, shift = torch.std_mean(voxels, dim=0, correction=0)
-    scale = torch.where(scale > 1e-12 * shift.abs(), scale, 1.0)
-    return (shift.item(), scale.item()) if len(shift) == 1 else (shift.float(), scale.float())
-
 # %% ../../nbs/49_volume_files.ipynb #f7793169
 def load_volumes(
     name: str | Path,                     # organ, vessel, … (or …mnist3d), pathmnist, …, or an .npz
     size: int = 28,                       # places a side, of an official set
-    folder: str | Path | None = None,     # of the official files; default: HOT_DATA
-    download: bool = True,
-    verify: bool = True,                  # check the checksum
     channels: str | None = None,          # of an .npz: 'last', 'first' or 'none', where its shapes do not tell
+    **finding,                            # of `official_file`: folder, download, verify, unchecked
 ) -> VolumeSet:
     "A set of MedMNIST in its official split, or an archive of one's own with the same names of arrays."
     path, known, official = Path(name), None, Path(name).suffix != ".npz"
     if official:
         flag, classes, source = _medmnist(str(name), size)
-        path, known = official_file(flag, source, folder, download, verify), np.arange(len(classes))
+        path, known = official_file(flag, source, **finding), np.arange(len(classes))
     elif not path.is_file():
         raise FileNotFoundError(f"volume_data: there is no file {name}; give an .npz, or one of {', '.join(VOLUMES)}")
     arrays = load_arrays(path, _NAMES, "volume_data", [f"{s}_masks" for s in PARTS])
     images, axis = _images(path, arrays, channels)
     labels, codes = _labels(path, arrays, known)
     masks = _masks(path, arrays, images)
-    shift, scale = _scale(images["train"], masks and masks["train"])
-    about = {"file": str(path), "shift": shift, "scale": scale, "axis": axis, "told": []}
+    about = {"file": str(path), "axis": axis, "told": []}
     if official:
         return VolumeSet(images, labels, masks, {"name": flag, "md5": source.md5, "classes": classes, **about})
     words, (*sizes, last) = isinstance(codes[0], str), images["train"].shape[1:]
@@ -223,21 +204,17 @@ def check_volumes(
     far = int((x.abs() > 20).sum())
     return x, [f"{far} values of {where} lie more than 20 deviations from what training saw"] * bool(far)
 
-
 # %% ../../nbs/49_volume_files.ipynb #e6f03781
 def volume_evaluator(
     name: str,                            # one of the official sets
     split: str = "test",                  # train, val or test
     size: int = 28,
-    folder: str | Path | None = None,
-    download: bool = True,
-    verify: bool = True,
+    **finding,                            # of `official_file`: folder, download, verify, unchecked
 ):                                        # .evaluate(probabilities (n, classes)) gives AUC and ACC
     "medmnist's own Evaluator of a split."
     flag, _, source = _medmnist(name, size)
-    path = official_file(flag, source, folder, download, verify)
     from medmnist.evaluator import Evaluator
-    return Evaluator(flag, split, size=size, root=str(path.parent))
+    return Evaluator(flag, split, size=size, root=str(official_file(flag, source, **finding).parent))
 
 # %% ../../nbs/49_volume_files.ipynb #cdb48975
 def random_flips(

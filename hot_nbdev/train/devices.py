@@ -105,19 +105,6 @@ def _set_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, t
         group.update({key: value for key, value in was.items() if key != "params"})
 
 # %% ../../nbs/54_devices.ipynb #411be905
-def _random_state(device: torch.device) -> Tensor:
-    "States of the generators that dropout and augmentation draw from, (bytes,)."
-    return torch.cat([torch.get_rng_state()] + ([torch.cuda.get_rng_state(device)] if device.type == "cuda" else []))
-
-
-def _set_random_state(state: Tensor, device: torch.device) -> None:
-    "Put the generators back where they were."
-    cpu, gpu = state.cpu().tensor_split([len(torch.get_rng_state())])
-    torch.set_rng_state(cpu.clone())        # a view would be read from the start of its memory
-    if len(gpu) and device.type == "cuda":
-        torch.cuda.set_rng_state(gpu.clone(), device)
-
-
 @contextmanager
 def own_random(seed: int, device: torch.device):
     "Generators of our own inside a `with`; those of the caller are put back."
@@ -131,7 +118,8 @@ def run_tensors(
 ) -> dict:
     "All tensors that it takes to go on to the same bits."
     a = run.accelerator
-    random = a.gather(_random_state(a.device).to(a.device)).cpu().reshape(a.num_processes, -1).clone()
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(a.device)] if a.device.type == "cuda" else [])]
+    random = a.gather(torch.cat(states).to(a.device)).cpu().reshape(a.num_processes, -1).clone()
     kinds = {"model": model_tensors(run.model), "optimizer": _optimizer_tensors(run.model, run.optimizer.optimizer)}
     if run.average:
         with run.judged():
@@ -153,4 +141,7 @@ def set_run_tensors(
     _set_optimizer_tensors(model, run.optimizer.optimizer, kind("optimizer."))
     set_model_tensors(model, kind("model."))
     if len(tensors["random"]) == a.num_processes:
-        _set_random_state(tensors["random"][a.process_index], a.device)
+        cpu, gpu = tensors["random"][a.process_index].tensor_split([len(torch.get_rng_state())])
+        torch.set_rng_state(cpu.clone())        # a view would be read from the start of its memory
+        if len(gpu) and a.device.type == "cuda":
+            torch.cuda.set_rng_state(gpu.clone(), a.device)

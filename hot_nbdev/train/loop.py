@@ -22,6 +22,7 @@ from ..config import Config, option
 from ..storage import atomic_write
 from . import devices, runs
 from .parts import as_batch, as_part, loader_batches
+from .results import write_csv
 from .runs import Checkpoints, Result
 from .tasks import Task
 
@@ -332,17 +333,10 @@ def _end_epoch(run: Run, val, callbacks: Sequence = ()) -> None:
     ends = {"finished": len(state.history) == config.epochs, "early": early, "callback": asked}
     state.stopped = next((why for why, so in ends.items() if so), "")
     # the log first: what a checkpoint calls finished is not taken up again
-    _write(run, lambda: runs.write_log(run.checkpoints.folder, state.history, a))
+    lines = [{key: value for key, value in past.items() if isinstance(value, int | float)} for past in state.history]
+    _write(run, lambda: write_csv(run.checkpoints.folder / "log.csv", list(lines[-1]), lines))
+    a.log(lines[-1], step=state.step)
     _save(run)
-
-# %% ../../nbs/60_training_library.ipynb #33d09fe1
-def _take(part, batch: Tensor, accelerator, accumulate: int = 1, augment: Callable | None = None) -> list:
-    "The share of a batch of this process, on its device, as `train_step` wants it."
-    found = []
-    for indices, counts in shares(batch, accelerator.process_index, accelerator.num_processes, accumulate):
-        tensors = [t.to(accelerator.device, non_blocking=True) for t in as_batch(part[indices], type(part).__name__)]
-        found.append((*(augment(*tensors) if augment else tensors), counts))
-    return found
 
 # %% ../../nbs/60_training_library.ipynb #58d2e60b
 def _updates(train, config: TrainConfig) -> int:
@@ -350,21 +344,19 @@ def _updates(train, config: TrainConfig) -> int:
     return len(train if isinstance(train, DataLoader) else batches(len(train), config.batch_size, drop_last=config.drop_last))
 
 
-def _room(model: nn.Module, keep: int) -> int:
-    "Bytes that a run may take: weights, their average, and what the optimizer keeps, in each checkpoint."
-    return sum(t.nbytes for t in model.state_dict().values()) * (4 * keep + 6)
-
-
 def train_epochs(run: Run, train, val, augment=None, save_every: int | None = None, callbacks: Sequence = ()) -> None:
     "The loop: updates, and validation after each epoch, until the run ends."
-    state, config, updates = run.state, run.config, _updates(train, run.config)
+    state, config, a, updates = run.state, run.config, run.accelerator, _updates(train, run.config)
     steps = updates * config.epochs
     run.model.train()
     while not state.stopped:
         epoch, seen = divmod(state.step, updates)
         for part, batch in _feed(train, config.batch_size, config.seed, epoch, seen, config.drop_last):
-            factor = schedule(state.step, steps, round(config.warmup * steps), config.schedule)
-            _update(run, factor, _take(part, batch, run.accelerator, config.accumulate, augment))
+            pieces = []         # the share of this process, on its device
+            for indices, counts in shares(batch, a.process_index, a.num_processes, config.accumulate):
+                tensors = [t.to(a.device, non_blocking=True) for t in as_batch(part[indices], type(part).__name__)]
+                pieces.append((*(augment(*tensors) if augment else tensors), counts))
+            _update(run, schedule(state.step, steps, round(config.warmup * steps), config.schedule), pieces)
             if state.step % 50 == 0:
                 _look(run)
             if save_every and state.step % save_every == 0 and state.step % updates:
@@ -418,6 +410,7 @@ def fit(
         shown = a.is_main_process and (sys.stderr.isatty() if progress is None else progress)
         steps = _updates(train, config) * config.epochs
         bar = ends.enter_context(runs.progress_bar(total=steps, shown=shown, leave=False))
-        devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), _room(model, keep), resume, overwrite, files))
+        needed = sum(t.nbytes for t in model.state_dict().values()) * (4 * keep + 6)    # with average and optimizer, in each checkpoint
+        devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), needed, resume, overwrite, files))
         run = Run(model, task, config, a, checkpoints, bar, optimizer)
         return _train(ends, run, train, val, tensorboard, augment=augment, save_every=save_every, callbacks=callbacks)

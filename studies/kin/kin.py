@@ -4,11 +4,11 @@
     python -m studies.kin.kin --quick      a look at every network; nothing is written
     python -m studies.kin.kin --summary    comparisons from the rows, and what would weaken them
 
-studies/kin/README.md says what is run and why. The layers are read from nbs/15_kin.ipynb, the parts of the
-scene and the patches from nbs/ndlinear_measured.ipynb, so what runs here is what the text shows. The rate of each
-layer and size is searched on deals that no other run uses (study `rate`, whose rows have no test score;
-studies/rates.py), then ten deals are run with it (study `main`). A seed sets the deal, the weights and the order of
-the samples. One row is written for each run, and a run that has its row is not made again. Simple methods without
+studies/kin/README.md says what is run and why. The forms are read from nbs/15_kin.ipynb, the parts of the scene and
+the patches from nbs/kin_rows.ipynb, so what runs here is what the text shows; studies/kin/layers.py turns their dials.
+The rate of each layer and size is searched on deals that no other run uses (study `rate`, whose rows have no test
+score; studies/rates.py), then ten deals are run with it (study `main`). A seed sets the deal, the weights and the order
+of the samples. One row is written for each run, and a run that has its row is not made again. Simple methods without
 training stand beside them.
 """
 import argparse
@@ -30,6 +30,7 @@ from torch import nn
 
 from hot_nbdev.cost import count
 from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
+from studies.kin.layers import contenders
 from studies.ndlinear.systems import training
 from studies.paired import table
 from studies.rates import choose, finite
@@ -37,7 +38,7 @@ from studies.rates import choose, finite
 HERE, ROOT = Path(__file__).resolve().parent, Path(__file__).resolve().parents[2]
 SEEDS, RATE_SEEDS, BATCH, CAP = range(10), (97, 98, 99), 64, 200
 NAMES = {"dense", "low_rank", "kron_terms", "tensor_train", "monarch", "separable_conv", "trl_tucker",
-         "trl_cp", "lokr", "Kin", "on_modes", "on_vectors", "large", "small", "contenders", "parts", "samples"}
+         "trl_cp", "lokr", "parts", "samples"}
 KEY = ["study", "layer", "setting", "budget", "seed", "rate"]
 HEAD = [*KEY, "parameters", "network", "multiply_adds", "val", "train", "test", "test_classes", "epochs", "best_epoch",
         "steps", "stopped", "cpu_seconds", "samples", "settings", "data_sha", "processor", "threads", "python", "torch",
@@ -47,7 +48,7 @@ SETTINGS = (f"batch={BATCH} cap={CAP} decay={training.DECAY} clip={training.CLIP
 LARGER = [("Kronecker sum", "large"), ("tensor train", "large"), ("dense", "dense")]     # they contain NdLinear (small)
 
 
-def definitions(pages=("15_kin", "ndlinear_measured")):
+def definitions(pages=("15_kin", "kin_rows")):
     "Source code of the chapter, and of the page of its results, that is used here."
     cells = [c for page in pages for c in json.loads((ROOT / "nbs" / f"{page}.ipynb").read_text())["cells"]]
     code = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
@@ -55,7 +56,7 @@ def definitions(pages=("15_kin", "ndlinear_measured")):
                      if isinstance(n, (ast.Import, ast.ImportFrom)) or getattr(n, "name", None) in NAMES)
 
 
-def chapter():
+def forms():
     "These definitions, by name."
     space = {}
     exec(compile(definitions(), "15_kin.ipynb", "exec"), space)
@@ -74,11 +75,11 @@ class Middle(nn.Module):
         return x[:, x.shape[1] // 2, x.shape[2] // 2]
 
 
-def networks(kin, classes):
+def networks(forms, classes):
     "(layer, setting, budget, a function that makes the network); the layer is its first child."
     def network(make):
         return nn.Sequential(make(), nn.Flatten(), nn.ReLU(), nn.Linear(400, classes))
-    for name, setting, budget, make in kin["contenders"]():
+    for name, setting, budget, make in contenders(forms):
         yield name, setting, budget, lambda make=make: network(make)
     yield "logistic", "all pixels", "none", lambda: nn.Sequential(nn.Flatten(), nn.Linear(5000, classes))
     yield "logistic", "middle pixel", "none", lambda: nn.Sequential(Middle(), nn.Linear(200, classes))
@@ -105,7 +106,7 @@ def scene_of():
 def deal(seed):
     "The three parts, the number of classes, and the columns of the rows that say so."
     scene, labels, sha = scene_of()
-    data, classes = chapter()["samples"](scene, labels, seed)
+    data, classes = forms()["samples"](scene, labels, seed)
     return data, classes, {"samples": "/".join(str(len(x)) for x, _ in data), "data_sha": sha}
 
 
@@ -221,7 +222,7 @@ def main():
             row = dict(zip(KEY, key, strict=True)) | found | where
             append_row(args.out, {column: row.get(column, "") for column in HEAD})
 
-    for name, setting, budget, make in networks(chapter(), classes):
+    for name, setting, budget, make in networks(forms(), classes):
         if args.quick:
             key = ("main", name, setting, budget, 0, 0.001)
             write(key, run(key, make, cap=1))

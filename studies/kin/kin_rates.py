@@ -13,7 +13,7 @@ import sys
 import torch
 
 from hot_nbdev.train.results import append_row, read_rows
-from studies.kin.kin import HEAD, HERE, KEY, SEEDS, about, chapter, deal, families, networks, run, summary
+from studies.kin.kin import HEAD, HERE, KEY, SEEDS, about, deal, families, forms, networks, run, summary
 from studies.rates import rate, step
 
 
@@ -45,7 +45,7 @@ def main():
         return
     torch.set_num_threads(1)
     own, others, _ = families(rows)["large"]
-    makes, where = {tuple(key): make for *key, make in networks(chapter(), deal(0)[1])}, about()
+    makes, where = {tuple(key): make for *key, make in networks(forms(), deal(0)[1])}, about()
     there = {tuple(r[k] for k in KEY) for r in rows}
     for key in todo(rows, [own, *others]):
         if tuple(map(str, key)) not in there:
