@@ -104,6 +104,8 @@ class LearnedBias(nn.Module):
         return score + self.table[h, ((i - j) - self.first).clamp(0, last)].to(score.dtype)
 
 # %% ../nbs/24_near.ipynb #04fcf6b0
+#| code-fold: true
+#| code-summary: "Source of `ModeDropout`"
 class ModeDropout(nn.Module):
     "In training, with a chance, the identity in place of a sample's map of the mode."
     one_grid = True
