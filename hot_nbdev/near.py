@@ -81,6 +81,8 @@ def alibi(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return score - alibi_slopes(h.numel(), h.device).view(h.shape) * (i - j).abs()
 
 # %% ../nbs/24_near.ipynb #2fcdf2ba
+#| code-fold: true
+#| code-summary: "Source of `LearnedBias`"
 class LearnedBias(nn.Module):
     "A score_mod with an entry for each head and distance up to `reach`; distances beyond share the last."
     def __init__(
