@@ -101,7 +101,7 @@ def _compare(who: str, model: nn.Module, settings: dict, kept: dict, shapes: dic
             raise ValueError(f"{who}: {n!r} is {shapes.get(n, 'nothing')} in the file, but must be {wanted.get(n, 'nothing')}; "
                              "the file was written for other layers, or is damaged")
 
-# %% ../nbs/15c_adapter_files.ipynb #af-compare-base
+# %% ../nbs/15c_adapter_files.ipynb #af-alike
 def _alike(ours: list, theirs: list) -> bool:
     "Are they the same numbers, or the same before one of them was rounded to half precision?"
     pair = [torch.tensor(first, dtype=torch.float64) for first in (ours, theirs)]
@@ -109,7 +109,9 @@ def _alike(ours: list, theirs: list) -> bool:
     near = dict(rel_tol=2 ** -8, abs_tol=1e-7) if half else dict(rel_tol=2 ** -20)
     return all(isclose(a, b, **near) for a, b in zip(ours, theirs))
 
-
+# %% ../nbs/15c_adapter_files.ipynb #af-compare-base
+#| code-fold: true
+#| code-summary: "Source of _compare_base"
 def _compare_base(who: str, model: nn.Module, settings: dict, base: dict) -> None:
     "Raise where an adapter was trained beside another layer than the one that has its name here."
     here = {n: linear for linear, names in linear_layers(model).items() for n in names}
