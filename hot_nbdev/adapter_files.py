@@ -65,7 +65,8 @@ def _read_head(path: str | Path) -> tuple:
         return settings, base, dict.fromkeys(json.loads(said.get("trainable", "[]"))), shapes
     except FileNotFoundError:
         raise
-    except (SafetensorError, OSError, KeyError, ValueError, AttributeError, TypeError, RecursionError) as e:
+    except (SafetensorError, OSError, KeyError, ValueError, AttributeError, TypeError, OverflowError,
+            RecursionError) as e:
         raise ValueError(f"load_adapters: {path} is no whole file of adapters ({type(e).__name__}: {e}); save_adapters writes "
                          "such files: if it was cut or damaged, copy it again") from None
 
