@@ -5,14 +5,36 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 ON := $(if $(DEVICE),--device $(DEVICE))
 READY := .venv/.ready
+SHELL := bash
+# One command of a recipe: it is printed, runs with the programs of .venv, one thread each, and its seconds are told.
+STEP = @export PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} TIMEFORMAT="%1R s"; set -x; time
+# All files that git tracks or would add, as one hash; the index of the checkout stays as it is.
+TREE = $$(export GIT_INDEX_FILE=$$(mktemp -u) && git add --all && git write-tree && rm "$$GIT_INDEX_FILE")
+# From Python 3.12 on the interpreter itself tells which lines ran. Before, each call would ask a tracer, and the tests
+# take half as long again; coverage is left to those versions, all of which the workflow runs.
+COVERAGE = $(shell $(BIN)/python -c "import sys; \
+  print('--cov=hot_nbdev --cov-report=term --cov-fail-under=95' * (sys.version_info >= (3, 12)))")
 
-.PHONY: book test lab serve bench mutants stress pdf epub clean lock
+.PHONY: book test same lab serve bench mutants stress pdf epub clean lock
 
 book: $(READY)  ## execute every chapter and render the site into _docs
-	$(BIN)/python tools/steps.py book
+	$(STEP) nbdev_export
+	$(STEP) python tools/execute.py
+	$(STEP) python tools/book.py --nbs _build/nbs
 
+# the rules of taste are for the notebooks; in the exported modules a name that nobody defines is looked for
 test: $(READY)  ## everything that decides whether the project is sound
-	$(BIN)/python tools/steps.py test
+	$(STEP) $(MAKE) --no-print-directory same
+	$(STEP) ruff check nbs tools tests studies bench examples setup.py
+	$(STEP) ruff check --isolated --select F821,F822,F823 hot_nbdev
+	$(STEP) python tools/house.py --check
+	$(STEP) nbdev_test --n_workers 2
+	$(STEP) python tools/book.py
+	$(STEP) env COVERAGE_CORE=sysmon python -m pytest tests -q -n 2 --dist loadgroup $(COVERAGE)
+
+same:  # exporting and cleaning make, change and remove no file; edits that are not committed count not
+	@before=$(TREE) && $(BIN)/nbdev_export && $(BIN)/nbdev_clean && git diff --exit-code --stat $$before $(TREE) || \
+	  { echo "notebooks and library were not in step; now changed, look at these files and commit them"; exit 1; }
 
 lab: $(READY)  ## JupyterLab on the chapters
 	$(BIN)/jupyter lab --notebook-dir=nbs
@@ -37,7 +59,7 @@ stress: $(READY)  ## try for an hour or two what the tests try in minutes: shape
 pdf: $(READY)  ## the site's pages as _build/hot_nbdev.pdf, after `make book`
 	$(BIN)/python tools/printed.py
 
-epub: $(READY)  ## the whole book as _build/hot_nbdev.epub
+epub: $(READY)  ## the site's pages as _build/hot_nbdev.epub, after `make book`
 	$(BIN)/python tools/epub.py
 
 # one exact, tested version of everything, for every supported Python. What only a CUDA build of torch brings is left

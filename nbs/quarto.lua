@@ -57,8 +57,6 @@ function filter.Div(div)
   return div
 end
 
-function filter.Figure(f) return captioned(f, f.identifier, f.caption.long[1]) end
-
 function filter.Table(t)                                -- Quarto hands the label over as text of the caption
   local caption = t.caption.long[1]
   local last = caption and caption.content[#caption.content]

@@ -130,7 +130,10 @@ Without a title.
 : Costs of `f`, see @thm-main {#tbl-cost}
 
 @kolda2009 [p. 3] and [see @hot1, chapter 2; @kolda2009] agree with @hot1.""",
-    '![A dot]' '(images/dot.png){#fig-dot fig-alt="One dot."}',
+    """#| label: fig-dot
+#| fig-cap: "A dot"
+#| fig-alt: "One dot."
+1""",
     """#| label: fig-plot
 #| fig-cap: "A plot of $x$, cf. @fig-dot"
 #| fig-alt: "A line that rises."
@@ -187,7 +190,7 @@ def write_nbs(nbs: Path, **chapters) -> Path:
     (nbs / "images" / "dot.png").write_bytes(base64.b64decode(PIXEL))
     (nbs / "references.bib").write_text(BIB, encoding="utf-8")
     (nbs / "styles.css").write_text("", encoding="utf-8")
-    first = [*FIRST[:-1], cell(FIRST[-1], 90, picture())]
+    first = [*FIRST[:-2], *(cell(source, n, picture()) for n, source in enumerate(FIRST[-2:], 89))]
     second = [*SECOND[:-3], cell(SECOND[-3], 91, text_output("42")), *SECOND[-2:]]
     books = {"index": INDEX, "01_first": first, "02_second": second} | chapters
     for name, sources in books.items():

@@ -1,7 +1,13 @@
-"""The book outside of its repository: what the package carries, and notebooks that run with it alone."""
+"""The book outside of its repository: what the package carries, and notebooks that run with it alone.
+
+One of the notebooks runs with the wheel unpacked and the other packages of this environment; with PAGES=all, every one.
+READER=ENV/bin/python runs them in an environment where `pip install "WHEEL[book,medmnist]"` was run.
+"""
 import configparser
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,8 +16,8 @@ from types import SimpleNamespace
 
 import lab
 import matplotlib
-import outside
 import pytest
+import smallbook
 from book import Book
 from chapters import NBS, ROOT, Chapter, runs, tables_read
 
@@ -25,27 +31,63 @@ SETTINGS = cfg["DEFAULT"]
 PAGES = sorted(p for p in NBS.glob("*.ipynb") if p.stem != "42_book")        # the page that makes results_file
 READ = sorted(p for pattern in ("studies/*/*.*", "bench/rows/[!.]*.*") for p in ROOT.glob(pattern)
               if p.suffix in (".csv", ".npz", ".json", ".md") and p.name != "scores.npz")
+READER = os.environ.get("READER")
+RUN = sorted(p.stem for p in NBS.glob("*.ipynb")) if os.environ.get("PAGES") == "all" else ["42_book"]
+# Before the first cell: the package is not that of the checkout, and no file of the checkout is opened.
+WATCH = """import os as _os, sys as _sys
+import hot_nbdev as _package
+_root = {root!r} + _os.sep
+def _watch(event, args):
+    if event == "open" and isinstance(args[0], str):
+        path = _os.path.abspath(args[0])
+        if path.startswith(_root) and not path.startswith(_root + ".venv" + _os.sep):
+            raise PermissionError(f"a file of the checkout is opened: {{path}}")
+if _os.path.realpath(_package.__file__).startswith(_root):
+    raise ImportError(f"hot_nbdev is that of the checkout: {{_package.__file__}}")
+_sys.addaudithook(_watch)
+"""
+
+
+def run(name, package, empty, root=ROOT):
+    "What goes wrong with a download in a kernel of its own; `package` is a folder to find the library in."
+    nb = lab.for_readers(Book(root), f"{name}.ipynb", {})          # of its text nothing runs
+    nb["cells"].insert(0, smallbook.cell(WATCH.format(root=str(root)), "watch", outputs=[]))
+    (empty / f"{name}.ipynb").write_text(json.dumps(nb), encoding="utf-8")
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MPLBACKEND")}
+    env |= {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": str(package)} if package else {})
+    command = [READER or sys.executable, "-W", "ignore", "-c", "from nbclient.cli import main; main()",
+               f"{name}.ipynb", "--timeout=600", "--kernel_name=python3"]
+    done = subprocess.run(command, cwd=empty, env=env, capture_output=True, text=True)
+    return done.stderr[-3000:] if done.returncode else ""
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    "The folder with the wheel, and the source distribution that it was made from."
+    "The folder with the wheel, and the source distribution that it was made from: in a copy, with nothing fetched."
     pytest.importorskip("build", reason="no wheel is made: the package `build` is not here")
-    return outside.build_wheel(tmp_path_factory.mktemp("dist")).parent
+    folder, left = tmp_path_factory.mktemp("dist"), (".*", "_build", "_docs", "_proc", "__pycache__", "*.egg-info")
+    shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(*left))
+    done = subprocess.run([sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, folder / "copy"],
+                          env=os.environ | {"PYTHONPATH": ""}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    shutil.rmtree(folder / "copy")
+    return folder
 
 
 @pytest.fixture(scope="module")
 def wheel(built):
-    "The wheel unpacked."
-    return outside.unpack(next(built.glob("*.whl")), built / "unpacked")
+    "The wheel unpacked, which is what installing it without its needs does."
+    shutil.unpack_archive(next(built.glob("*.whl")), built / "unpacked", "zip")
+    return built / "unpacked"
 
 
 def test_the_source_distribution_has_what_the_package_is_built_from_and_nothing_of_git(built):
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    for path in [*READ, *(ROOT / name for name in outside.SOURCES), *(ROOT / "hot_nbdev").glob("*.py")]:
-        at = path.relative_to(ROOT).as_posix()
-        assert at in names or path.is_dir(), f"{at} is missing"
+    needed = ["settings.ini", "setup.py", "pyproject.toml", "README.md", "LICENSE", "nbs/book.mplstyle",
+              "nbs/verdicts.csv", "nbs/promises.csv"]
+    for path in [*READ, *(ROOT / name for name in needed), *(ROOT / "hot_nbdev").rglob("*.py")]:
+        assert path.relative_to(ROOT).as_posix() in names, f"{path} is missing"
     assert not [name for name in names if re.match(r"\.git|tests|_build|studies/.*(/rows/|scores\.npz)", name)]
 
 
@@ -120,22 +162,22 @@ def test_a_name_that_only_a_run_would_tell_is_found(source):
     assert tables_read(page) == ["b.csv", "a.csv"]
 
 
-def test_a_downloaded_notebook_runs_with_the_wheel_alone(wheel):
-    "In a kernel, in an empty folder, one that reads the style and a table. All pages: `python tools/outside.py`."
-    assert outside.run("42_book", package=wheel)[1] == ""
+@pytest.mark.parametrize("name", RUN)
+def test_a_downloaded_notebook_runs_with_the_wheel_alone(request, name, tmp_path):
+    "In a kernel, in an empty folder; where it is one only, one that reads the style and a table."
+    assert run(name, None if READER else request.getfixturevalue("wheel"), tmp_path) == ""
 
 
 @pytest.mark.parametrize("cell, says", [
     ("open({root!r} + '/studies/kin.csv').read()", "a file of the checkout is opened"), ("1 / 0", "ZeroDivisionError")])
-def test_a_notebook_that_fails_or_looks_into_the_checkout_is_told(wheel, tmp_path, monkeypatch, cell, says):
-    import smallbook
-    source = smallbook.cell(cell.format(root=str(tmp_path)), 1, smallbook.text_output("x"))
-    smallbook.write_project(tmp_path, index=["# T", source])
-    (tmp_path / "settings.ini").write_text(smallbook.SETTINGS.replace("lib_name = smallbook", "lib_name = hot_nbdev"))
-    (tmp_path / "studies").mkdir()
-    (tmp_path / "studies" / "kin.csv").write_text("x")
-    monkeypatch.setattr(outside, "ROOT", tmp_path)
-    assert says in outside.run("index", package=wheel)[1]
+def test_a_notebook_that_fails_or_looks_into_the_checkout_is_told(wheel, tmp_path, cell, says):
+    root, empty = smallbook.write_project(tmp_path / "root"), tmp_path / "empty"
+    smallbook.write_notebook(root / "nbs" / "index.ipynb", ["# T", smallbook.cell(cell.format(root=str(root)), 1, [])])
+    (root / "settings.ini").write_text(smallbook.SETTINGS.replace("lib_name = smallbook", "lib_name = hot_nbdev"))
+    (root / "studies").mkdir()
+    (root / "studies" / "kin.csv").write_text("x")
+    empty.mkdir()
+    assert says in run("index", wheel, empty, root)
 
 
 def test_the_extra_names_what_the_notebooks_import():

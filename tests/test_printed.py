@@ -83,7 +83,7 @@ def test_the_pdf_has_theorems_equations_figures_and_solutions_and_no_marks_of_th
                  "Remark 1.1", "answer = 42", "Solution", "Omranpour, Soroush", "last_of_all", "y" * 40):
         assert part in text, part
     assert not re.search(r":::|\$\$|\{#|\?@|\\\(|\\\[|\\tag|\ufffd", text)
-    assert sum(len(page.images) for page in pdf[0].pages) >= 2
+    assert sum(len(page.images) for page in pdf[0].pages)
 
 
 @needs_browser
@@ -140,9 +140,10 @@ def test_what_cannot_be_printed_is_told(site, tmp_path, old, new, says):
 
 
 def test_the_epub_is_what_the_format_asks(site):
-    done = subprocess.run([sys.executable, epub.__file__, "--out", "book.epub"], cwd=site, capture_output=True,
-                          text=True, env=os.environ | {"PYTHONPATH": str(site)})
+    command = [sys.executable, epub.__file__, "--site", "_site", "--out", "book.epub"]
+    done = subprocess.run(command, cwd=site, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert "book.epub: 10 pages, 1 pictures, 0." in done.stdout
     with zipfile.ZipFile(site / "book.epub") as archive:
         first = archive.infolist()[0]
         assert (first.filename, first.compress_type, archive.read(first)) == ("mimetype", 0, b"application/epub+zip")
@@ -153,7 +154,7 @@ def test_the_epub_is_what_the_format_asks(site):
         ElementTree.fromstring(text.encode())
         assert "<script" not in text and "127.0.0.1" not in text
     text = "\n".join(files.values())
-    assert len(pictures) == 2 and "secret" not in text and "A tool" not in text
+    assert len(pictures) == 1 and "secret" not in text and "A tool" not in text
     for part in ("Theorem 1.1", "<math", '<span class="book-number">(1.1)</span>', "answer", 'alt="A line that rises."',
                  "Figure 1.2", "https://nobody.example.org/smallbook/tool.html", "Part I · Beginnings", "Omranpour",
                  "Index of definitions", "#def-second", 'id="thm-main"'):
@@ -174,7 +175,8 @@ def test_a_page_is_printed_open_without_scripts_and_what_is_no_page_of_the_site_
 
 @pytest.mark.parametrize("text, says", [
     ("<p>", "is not XML"), ('<a href="b.xhtml#gone">x</a>', "a.xhtml links to b.xhtml#gone"),
-    ('<img src="images/x.png" alt=""/>', "a.xhtml links to images/x.png"), ('<p id="i"/><p id="i"/>', "has #i twice")])
+    ('<img src="images/x.png" alt=""/>', "a.xhtml links to images/x.png"),
+    ('<p id="i"/><p id="i"/>', "a.xhtml: #i is there twice")])
 def test_an_epub_with_a_mistake_is_refused(tmp_path, text, says):
     with zipfile.ZipFile(tmp_path / "x.epub", "w") as archive:
         for name, body in (("a.xhtml", text), ("b.xhtml", "")):
@@ -184,7 +186,9 @@ def test_an_epub_with_a_mistake_is_refused(tmp_path, text, says):
 
 
 def test_outputs_become_what_the_format_knows():
-    made = epub.xhtml('<table border=1><tr><td>1<br>2</table><script>x()</script>'
-                      '<svg viewBox="0 0 1 1"><path d="M0"/></svg>')
+    made = str(epub.xhtml('<table border=1><tbody><tr><td>1<br>2<td>3<tr><td>4</tbody></table><script>x()</script>'
+                          '<ul><li>a<ul><li>b</ul><li>c</ul><svg viewBox="0 0 1 1"><path d="M0"/></svg>'))
+    assert "<td>1<br/>2</td><td>3</td></tr><tr><td>4</td></tr>" in made
+    assert "<li>a<ul><li>b</li></ul></li><li>c</li></ul>" in made
     ElementTree.fromstring(f"<div>{made}</div>")
     assert "script" not in made and "border" not in made and "viewBox" in made

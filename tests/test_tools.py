@@ -1,13 +1,11 @@
 """The tools behind `make book` and `make test`: what they do when something is wrong."""
 import re
 import subprocess
-import sys
 from configparser import ConfigParser
 
 import execute
 import nbformat
 import pytest
-import steps
 import yaml
 from chapters import ROOT
 from nbformat.v4 import new_code_cell, new_notebook
@@ -45,21 +43,19 @@ def test_execute_tells_which_stored_outputs_are_outdated(tmp_path):
     assert execute.outdated(new, new) == []
 
 
-def test_files_that_commands_make_change_and_remove_are_told(tmp_path):
+def test_make_tells_the_files_that_export_and_clean_make_change_or_remove(tmp_path):
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     for name in ("same", "changed", "removed", ".gitignore"):
         (tmp_path / name).write_text("ignored")
-    edit = tmp_path / ".git" / "edit.py"
-    edit.write_text("from pathlib import Path\nPath('new').touch(); Path('ignored').touch()\n"
-                    "Path('changed').write_text('x'); Path('removed').unlink()")
-    assert steps.changed_by([f"{sys.executable} {edit}"], tmp_path) == ["changed", "new", "removed"]
-
-
-def test_steps_stop_at_the_first_failure(capfd):
-    assert steps.run([("good", "true"), ("bad", "false"), ("never", "false")])[0] == 1
-    printed = capfd.readouterr()
-    assert "FAILED" in printed.err and "never" not in printed.out
-    assert steps.run([("good", "true")])[0] == 0
+    program, words = tmp_path / ".venv" / "bin" / "nbdev_export", ["make", "-s", "-f", ROOT / "Makefile", "same"]
+    program.parent.mkdir(parents=True)
+    for commands, told in (("touch ignored", []), ("touch new; echo x > changed; rm removed; exit 0",
+                                                   ["changed", "new", "removed"])):
+        for path in (program, program.with_name("nbdev_clean")):
+            path.write_text(f"#!/bin/sh\n{commands}\n")
+            path.chmod(0o755)
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        assert (re.findall(r"^ (\w+) +\|", done.stdout, re.M), bool(done.returncode)) == (told, bool(told)), done
 
 
 def test_floors_are_the_lowest_versions_and_each_requirement_has_one(tmp_path):

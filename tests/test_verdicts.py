@@ -55,6 +55,7 @@ def test_each_link_leads_to_a_cell_that_runs_and_can_fail():
         for link in row["decided"].split():
             assert link in cells, f"{row['id']}: there is no cell {link}"
             assert cells[link].cell_type == "code" and runs(cells[link]), f"{row['id']}: {link} is not executed"
+            assert book.Code.parse(cells[link].source).shown, f"{row['id']}: {link} is on no page"
             assert asserted([cells[link].source]) - set(dir(builtins)), f"{row['id']}: no assertion in {link}"
 
 

@@ -115,10 +115,8 @@ def index(notebook: str, root: Path, site: str) -> list[str]:
 
 
 def public(tree: ast.Module) -> set[str]:
-    found = [node.value for node in tree.body
-             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"]
-    return {e.value for value in found[:1] for e in ast.walk(value)
-            if isinstance(e, ast.Constant) and isinstance(e.value, str)}
+    return {name for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+            for name in ast.literal_eval(node.value)}
 
 
 def of_module(module: str, tree: ast.Module, links: dict[str, str], classes: dict) -> str:

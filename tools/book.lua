@@ -2,8 +2,8 @@
 --
 -- Text is pandoc's Markdown with Quarto's labels. All cells are read and their labels numbered first (chapter 2's third
 -- theorem is Theorem 2.3 wherever it is named); then references become links, blocks what the page shows, and pages are
--- written: as HTML, as Markdown for Jupyter, or as one EPUB. What the grammar does not know is an error that names
--- notebook and cell: an unknown class, label or key, raw HTML or TeX, a mark that is left in the text.
+-- written: as HTML, or as Markdown for Jupyter. What the grammar does not know is an error that names notebook and cell:
+-- an unknown class, label or key, raw HTML or TeX, a mark that is left in the text.
 local stringify, List, path = pandoc.utils.stringify, pandoc.List, pandoc.path
 local STATEMENTS = {thm="Theorem", lem="Lemma", cor="Corollary", prp="Proposition", def="Definition", exm="Example",
                     exr="Exercise", rem="Remark"}
@@ -18,7 +18,7 @@ local JUPYTER = "commonmark+pipe_tables+tex_math_dollars+raw_html+strikeout"
 local function contents(file) local f = assert(io.open(file)); local text = f:read("a"); f:close(); return text end
 local function save(file, text) local f = assert(io.open(file, "w")); f:write(text); f:close() end
 local work = pandoc.json.decode(contents(arg[1]), false)
-local jupyter, html, epub = work.mode == "jupyter", work.mode ~= "jupyter", work.mode == "epub"
+local jupyter = work.mode == "jupyter"
 local errors, labels, keys, pages, here, current = {}, {}, {}, {}, "", nil
 for _, p in ipairs(work.pages) do pages[p.file] = p end
 for _, r in ipairs(pandoc.read(contents(work.bibliography), "bibtex").meta.references) do
@@ -41,7 +41,6 @@ local function parsed(text)                             -- an equation that begi
   text = text:gsub("([.!?]%s+)@eq%-", "%1@Eq-"):gsub("^@eq%-", "@Eq-"):gsub("(\n\n)@eq%-", "%1@Eq-")
   return heeded(pandoc.read, text, GRAMMAR).blocks
 end
-local function inlines(text) return pandoc.utils.blocks_to_inlines(parsed(text)) end
 
 -- reading: what may stand in a cell, and its labels in the order of the page
 
@@ -59,9 +58,6 @@ local function label(id, kinds, text)
   labels[id] = target
 end
 
-local function only(attr, allowed, said)
-  for key in pairs(attr.attributes) do if key ~= allowed then complain(said .. ", and not " .. key) end end
-end
 local function unknown(said) return function() complain(said .. " is not part of the grammar") end end
 local STRAY = {":::", "{#", "%$%$", "{{<", "```", "%?@", "%[%^", "{=", "%]%[", "%]%(", "%+%-%-", "^#+$", "{%."}
 local UNPORTABLE = {"\\tag%f[%A]", "\\label%f[%A]", "\\e?q?ref%f[%A]", "\\r?e?newcommand%f[%A]", "\\def%f[%A]",
@@ -75,7 +71,9 @@ local seen = {traverse="topdown",
       local kind = (d.classes[1] or ""):match("^callout%-(%l+)$")
       local classes = table.concat(d.classes, " .")
       if #d.classes ~= 1 or not CALLOUTS[kind] then complain("unknown kind of block {." .. classes .. "}") end
-      only(d, "collapse", "a callout takes collapse= only")
+      for key, value in pairs(d.attributes) do
+        if key ~= "collapse" or value ~= "true" then complain("a callout takes collapse=\"true\" only, not " .. key) end
+      end
     end
     for i, b in ipairs(d.content) do
       if b.t == "Header" and (i > 1 or d.classes:includes("proof")) then
@@ -89,12 +87,6 @@ local seen = {traverse="topdown",
     if h.identifier ~= "" then label(h.identifier, {sec=true}, h.content) end
   end,
   Table = function(t) if t.identifier ~= "" then label(t.identifier, {tbl=true}) end end,
-  Figure = function(f) if f.identifier ~= "" then label(f.identifier, {fig=true}) end end,
-  Image = function(i)
-    only(i, "fig-alt", "an image takes #fig-name and fig-alt")
-    if not i.attributes["fig-alt"] then complain("an image needs fig-alt=\"…\", which says what is seen") end
-    if not (i.src:match("^%a+:") or io.open(path.join{work.nbs, i.src})) then complain("there is no file " .. i.src) end
-  end,
   CodeBlock = function(c)
     if #c.attributes > 0 or #c.classes > 1 or (c.classes[1] or ""):match("[{}]") then
       complain("code with attributes is not part of the grammar")
@@ -130,7 +122,7 @@ local seen = {traverse="topdown",
   end,
   RawInline = unknown("raw HTML or TeX"), RawBlock = unknown("raw HTML or TeX"),
   LineBlock = unknown("a table without |---|"), DefinitionList = unknown("a line that begins with a colon"),
-  Span = unknown("a span with attributes"),
+  Span = unknown("a span with attributes"), Image = unknown("a picture that no cell shows"),
   Note = unknown("a footnote"), Superscript = unknown("^…^"), Subscript = unknown("~…~"),
 }
 
@@ -158,7 +150,7 @@ local function read(cell)
   elseif cell.kind == "code" then
     if cell.label then label(cell.label, {fig=true}) end
     if cell.caption then
-      cell.caption = inlines(cell.caption)
+      cell.caption = pandoc.utils.blocks_to_inlines(parsed(cell.caption))
       pandoc.Blocks{pandoc.Plain(cell.caption)}:walk(seen)
     end
   end
@@ -168,8 +160,7 @@ end
 
 local function href(page, anchor)
   local hash = anchor and "#" .. anchor or ""
-  if jupyter or page.absent then return work.url .. "/" .. page.name .. ".html" .. hash end
-  if epub then return "#" .. (anchor or page.name) end
+  if jupyter then return work.url .. "/" .. page.name .. ".html" .. hash end
   return (page == current and hash ~= "" and "" or page.name .. ".html") .. hash
 end
 
@@ -210,9 +201,9 @@ local function link(a)
   anchor = anchor ~= "" and anchor or nil
   local function wrong(said) complain("link to " .. (file ~= "" and file or a.target) .. ": " .. said) end
   if a.target:match("^%a+:") then                       -- nbdev links names to the published site
-    local own = html and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2)
+    local own = not jupyter and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2)
     local page = own and work.by_name[own:match("^(.*)%.html$")]
-    if page then a.target = href(page, not epub and anchor and page.names[anchor] or nil) end
+    if page then a.target = href(page, anchor and page.names[anchor]) end
   elseif file:match("^%.%./") then
     if not io.open(path.join{work.root, file:sub(4)}) then wrong(OF_BOOK) end
     a.target = work.files .. file:sub(4) .. (anchor and "#" .. anchor or "")
@@ -260,7 +251,7 @@ local function pieces(tex)
 end
 
 local function formula(m)
-  if m.mathtype ~= "InlineMath" or jupyter or epub then return nil end
+  if m.mathtype ~= "InlineMath" or jupyter then return nil end
   local made = List()
   for i, tex in ipairs(pieces(m.text)) do
     if i > 1 then made:insert(pandoc.RawInline("html", "<wbr>")) end
@@ -323,22 +314,19 @@ local function statement(div, title)                    -- in Jupyter the title 
   local id, name = div.identifier, labels[div.identifier].name
   local rest = title and List{pandoc.Str(" (")} .. title .. List{pandoc.Str(").")} or List()
   local bold = List{pandoc.Str(title and name or name .. ".")}
-  labels[id].title = title
   local blocks = headed(div.content, jupyter and List{pandoc.Strong(bold .. rest)} or List{pandoc.Strong(bold)} .. rest)
   if jupyter then return List{pandoc.HorizontalRule()} .. blocks .. List{pandoc.HorizontalRule()} end
   return pandoc.Div(blocks, {id=id, class="book-statement book-" .. id:match("^%l+")})
 end
 
-local function folded(class, title, blocks, opened)
+local function folded(class, title, blocks)
   local text = pandoc.Plain(title)
-  if epub then
-    return List{pandoc.Div(List{pandoc.Div({text}, {class="summary"})} .. blocks, {class=class .. " folded"})}
-  elseif jupyter then
+  if jupyter then
     local said = pandoc.write(pandoc.Pandoc{text}, JUPYTER, {wrap_text="none"}):gsub("\n$", "")
     return List{raw("<details><summary>" .. said .. "</summary>")} .. blocks .. List{raw("</details>")}
   end
-  local begins = raw('<details class="' .. class .. '"' .. (opened and " open" or "") .. "><summary>")
-  return List{begins, text, raw("</summary>")} .. blocks .. List{raw("</details>")}
+  return List{raw('<details class="' .. class .. '"><summary>'), text, raw("</summary>")} .. blocks
+    .. List{raw("</details>")}
 end
 
 local function callout(div, title)
@@ -346,11 +334,11 @@ local function callout(div, title)
   local text = title or pandoc.Inlines((kind:gsub("^%l", string.upper)))
   if div.attributes.collapse then
     local said = stringify(text)
-    if current.answers == false and (current.exercise or said:match("^Answer") or said:match("^Solution")) then
-      current.left_out = (current.left_out or 0) + 1
+    if not current.answers and (current.exercise or said:match("^Answer") or said:match("^Solution")) then
+      current.left_out = true
       return pandoc.Para{pandoc.Emph(work.left_out)}
     end
-    return folded("callout " .. kind, text, div.content, div.attributes.collapse == "false")
+    return folded("callout " .. kind, text, div.content)
   end
   if jupyter then return (title and List{pandoc.Para{pandoc.Strong(text)}} or List()) .. div.content end
   return pandoc.Div(List{pandoc.Div({pandoc.Plain(text)}, {class="title"})} .. div.content, {class="callout " .. kind})
@@ -374,27 +362,6 @@ end
 local function caption(id, text)
   local target = labels[id]
   return target and List{pandoc.Str(target.name .. ": ")} .. text or text
-end
-
-local function figure(f)                                -- in an EPUB, links lead to the ids of divs
-  if not epub then return f end
-  local id = f.identifier
-  f.identifier = ""
-  return pandoc.Div({f}, {id=id})
-end
-
-function structure.Figure(f)
-  local text = f.caption.long[1] and f.caption.long[1].content or List()
-  f = f:walk{Image=function(i)
-    i.attributes.alt, i.attributes["fig-alt"] = i.attributes["fig-alt"], nil
-    if jupyter then return pandoc.Image(i.attributes.alt or "", work.url .. "/" .. i.src) end
-    i.caption = {}
-    if epub then i.src = path.join{work.nbs, i.src} end
-    return i
-  end}
-  if jupyter then return f.content .. List{pandoc.Para{pandoc.Emph(caption(f.identifier, text))}}, false end
-  f.caption.long = {pandoc.Plain(caption(f.identifier, text))}
-  return figure(f), false
 end
 
 function structure.Table(t)
@@ -425,7 +392,7 @@ function structure.Header(h)
   if h.identifier == "" then
     local n, name = 1, slug(text)
     while current.anchors[name] do n, name = n + 1, slug(text) .. "-" .. n end
-    h.identifier = epub and current.name .. "--" .. name or name
+    h.identifier = name
     current.anchors[name] = true
   end
   return h, false
@@ -454,7 +421,7 @@ local function code(cell)
   for _, out in ipairs(cell.outputs) do shown:extend(output(out)) end
   if cell.caption then
     local text = resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content
-    made:insert(figure(pandoc.Figure(shown, {long={pandoc.Plain(caption(cell.label, text))}}, {id=cell.label or ""})))
+    made:insert(pandoc.Figure(shown, {long={pandoc.Plain(caption(cell.label, text))}}, {id=cell.label or ""}))
   elseif #shown > 0 then made:insert(pandoc.Div(shown, {class="output"})) end
   local class = "cell" .. (cell.fold and "" or exported)
   return #made > 0 and List{pandoc.Div(made, {id=cell.anchor or "", class=class})} or made
@@ -464,12 +431,10 @@ local function documented(cell)                         -- a name of the library
   local id, head = cell.name:lower(), pandoc.Header(current.sections and 3 or 2, {pandoc.Code(cell.name)})
   local made = List(resolved(pandoc.Blocks{head}, ""))
   local link_to = pandoc.Para{pandoc.Link("source", cell.source, "", {class="api-source"})}
-  local body = List{cell.source ~= "" and link_to or nil}
-  local doc, signature = resolved(parsed(cell.doc), cell.doc), List{pandoc.CodeBlock(cell.signature, {class="python"})}
-  local rest = resolved(parsed(cell.table), "")
-  if current.chapter == "" then body = body .. signature .. doc .. rest
-  else body = body .. doc .. folded("arguments", pandoc.Inlines("Arguments"), signature .. rest) end
-  if not (current.anchors[id] or epub) then
+  local arguments = List{pandoc.CodeBlock(cell.signature, {class="python"})} .. resolved(parsed(cell.table), "")
+  local body = List{cell.source ~= "" and link_to or nil} .. resolved(parsed(cell.doc), cell.doc)
+    .. folded("arguments", pandoc.Inlines("Arguments"), arguments)
+  if not current.anchors[id] then
     current.anchors[id] = true
     made:insert(raw('<span id="' .. id .. '"></span>'))
   end
@@ -490,28 +455,29 @@ end
 local function blocks_of(cell)
   if cell.kind == "markdown" then return resolved(cell.blocks:clone(), cell.text) end
   if cell.kind == "api" then return documented(cell) end
-  if html then return code(cell) end
+  if not jupyter then return code(cell) end
   local text = cell.caption and resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content
   return text and List{pandoc.Para{pandoc.Emph(caption(cell.label, text))}} or List()
 end
 
-local function shown(page, answers)
-  current, page.exercise, page.answers, page.left_out, page.sections = page, nil, answers, nil, nil
+local function shown(page)                              -- in Jupyter a cell with an answer twice, with it and without
   local made = List()
+  current = page
   for _, cell in ipairs(page.cells) do
-    here = cell.where
-    local before, blocks = page.left_out, blocks_of(cell)
-    if html then made:extend(blocks)
-    else made:insert(pandoc.Div(blocks, {id=cell.id, class=page.left_out ~= before and "answered" or ""})) end
+    local exercise = page.exercise
+    here, page.answers = cell.where, true
+    local blocks = blocks_of(cell)
+    if jupyter then made:insert(pandoc.Div(blocks, {id=cell.id})) else made:extend(blocks) end
+    if jupyter and cell.text and cell.text:find("collapse=", 1, true) then
+      page.exercise, page.answers, page.left_out = exercise, false, false
+      blocks = blocks_of(cell)
+      if page.left_out then made:insert(pandoc.Div(blocks, {id=cell.id})) end
+    end
   end
   return pandoc.Div(made, {id=page.name})
 end
 
-local all = List()
-for _, page in ipairs(work.pages) do
-  if not page.absent then all:insert(shown(page, true)) end
-  if jupyter then all:insert(shown(page, false)) end
-end
+local all = List(work.pages):map(shown)
 local function failed() if #errors > 0 then io.stderr:write(table.concat(errors, "\n") .. "\n"); os.exit(1) end end
 failed()
 if work.mode == "check" then os.exit(0) end
@@ -521,7 +487,7 @@ local book = pandoc.Pandoc(all, {bibliography=work.bibliography, ["link-citation
 book = heeded(pandoc.utils.citeproc, book)
 local references = book.blocks:remove()
 book = book:walk{Link=function(a)
-  if a.target:match("^#ref%-") and not epub then
+  if a.target:match("^#ref%-") then
     a.target = (jupyter and work.url .. "/" or "") .. "references.html" .. a.target
     return a
   end
@@ -534,18 +500,13 @@ if jupyter then                                         -- for each cell its tex
     return text:gsub("\n%-%-%-+\n", "\n---\n"):sub(2)
   end
   for i, div in ipairs(book.blocks) do
-    local page = work.pages[(i + 1) // 2]
     for _, cell in ipairs(div.content) do
-      local key = page.file .. "#" .. cell.identifier
-      if i % 2 == 1 then
-        texts[key] = {written(cell.content)}
-      elseif cell.classes:includes("answered") then
-        texts[key][2] = written(cell.content)
-      end
+      local key = work.pages[i].file .. "#" .. cell.identifier
+      texts[key] = (texts[key] or List()) .. List{written(cell.content)}
     end
   end
   save(work.out, pandoc.json.encode(texts))
-elseif work.mode == "html" then
+else
   local template = pandoc.template.compile(contents(work.template))
   for i, page in ipairs(work.pages) do
     here = page.file
@@ -556,33 +517,5 @@ elseif work.mode == "html" then
     page.variables.anchor = not page.anchors[slug(page.title)] and slug(page.title) or nil
     save(path.join{work.out, page.name .. ".html"}, heeded(pandoc.write, doc, "html5", options))
   end
-else                                                    -- one EPUB: parts, in them chapters, in them sections
-  local blocks, part, index = List(), "", List()
-  local i = 0
-  for _, page in ipairs(work.pages) do
-    if not page.absent then
-      i = i + 1
-      if page.part ~= part then blocks:insert(pandoc.Header(1, pandoc.Inlines(page.part))); part = page.part end
-      blocks:insert(pandoc.Header(2, pandoc.Inlines(page.title), {id=page.name}))
-      if page.subtitle then blocks:insert(pandoc.Para{pandoc.Emph(page.subtitle)}) end
-      blocks:extend(book.blocks[i].content:walk{Header=function(h) h.level = h.level + 1; return h end})
-    end
-  end
-  blocks:extend{pandoc.Header(1, "References", {id="references"}), references,
-                pandoc.Header(1, "Index of definitions and theorems")}
-  for id, target in pairs(labels) do
-    if STATEMENTS[id:match("^%l+")] and not target.page.absent and target.title then
-      local entry = unlinked(target.title) .. List{pandoc.Str(", "), pandoc.Link(target.name, "#" .. id)}
-      index:insert{stringify(target.title):lower(), {pandoc.Plain(entry)}}
-    end
-  end
-  table.sort(index, function(a, b) return a[1] < b[1] end)
-  blocks:insert(pandoc.BulletList(index:map(function(entry) return entry[2] end)))
-  local doc = pandoc.Pandoc(blocks, work.meta)
-  local file = assert(io.open(work.out, "wb"))
-  file:write(heeded(pandoc.write, doc, "epub3", {
-    html_math_method="mathml", table_of_contents=true, toc_depth=3, split_level=2,
-    template=pandoc.template.compile(pandoc.template.default("epub3"))}))
-  file:close()
 end
 failed()

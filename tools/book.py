@@ -16,9 +16,11 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape, unescape
+from os.path import normpath
 from pathlib import Path
 from urllib.parse import quote
 
@@ -220,16 +222,13 @@ class Reader:
         return [{key: value for key, value in made.items() if value is not None}]
 
     def output(self, out: dict, alt: str) -> dict | None:
-        html, png = data_of(out, "text/html"), data_of(out, "image/png")
-        if html:
+        if html := data_of(out, "text/html") or data_of(out, "image/svg+xml"):
             if alt and html.startswith(DRAWN):
                 html = re.sub(r'aria-label="[^"]*"', lambda _: f'aria-label="{escape(alt)}"', html, count=1)
             return {"kind": "html", "text": unbroken(html)}
         if text := data_of(out, "text/markdown"):
             return {"kind": "markdown", "text": unbroken(text)}
-        if svg := data_of(out, "image/svg+xml"):
-            return {"kind": "html", "text": svg}
-        if png:
+        if png := data_of(out, "image/png"):
             return {"kind": "image", "src": self.picture(base64.b64decode(png)), "alt": alt}
         text = data_of(out, "text/plain") or "".join(out.get("text", ""))
         return {"kind": "text", "text": text.strip("\n")} if text.strip() else None
@@ -255,21 +254,6 @@ def with_palette(png: bytes) -> bytes:
     return min(out.getvalue(), png, key=len)
 
 
-# ---- pandoc ----
-
-def pandoc(work: dict, folder: Path) -> None:
-    "Run book.lua; what it complains of is a problem of the book."
-    import pypandoc
-
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{work['mode']}.json"
-    path.write_text(json.dumps(work, ensure_ascii=False), encoding="utf-8")
-    done = subprocess.run([pypandoc.get_pandoc_path(), "lua", str(HERE / "book.lua"), str(path)],
-                          capture_output=True, text=True, encoding="utf-8")
-    if done.returncode or done.stderr.strip():
-        raise BookError(done.stderr.strip() or f"pandoc ended with {done.returncode}")
-
-
 class Book:
     """The notebooks of a project, and how they become what is read."""
 
@@ -287,11 +271,20 @@ class Book:
             raise BookError(f"{name}, cell 1: the first cell holds `# Title` and, on one line, `> subtitle`; no more")
         return f"{chapter_of(name)} {match[1]}".strip(), match[2] or ""
 
-    def work(self, mode: str, out: Path, pages: list[dict]) -> dict:
-        s = self.structure
-        return {"mode": mode, "out": str(out), "pages": pages, "nbs": str(self.nbs), "root": str(self.root),
-                "url": s.url, "bibliography": str(self.nbs / "references.bib"), "template": str(HERE / "page.html"),
+    def pandoc(self, mode: str, out: Path, pages: list[dict]) -> None:
+        "Run book.lua; what it complains of is a problem of the book."
+        import pypandoc
+
+        s, path = self.structure, self.root / "_build" / "book" / f"{mode}.json"
+        work = {"mode": mode, "out": str(out), "pages": pages, "root": str(self.root), "url": s.url,
+                "bibliography": str(self.nbs / "references.bib"), "template": str(HERE / "page.html"),
                 "files": f"{s.repo}/blob/{s.branch}/", "left_out": LEFT_OUT}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(work, ensure_ascii=False), encoding="utf-8")
+        command = [pypandoc.get_pandoc_path(), "+RTS", "-A64m", "-RTS", "lua", str(HERE / "book.lua"), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8")    # less looking for garbage
+        if done.returncode or done.stderr.strip():
+            raise BookError(done.stderr.strip() or f"pandoc ended with {done.returncode}")
 
     def pages(self, folder: Path, reader: Reader) -> list[dict]:
         "The pages of a folder of notebooks, the sources or the processed ones."
@@ -303,7 +296,7 @@ class Book:
 
     def check(self) -> None:
         "Read the notebooks as they are, and tell what is wrong in them."
-        pandoc(self.work("check", Path(), self.pages(self.nbs, Reader(self.nbs))), self.root / "_build" / "book")
+        self.pandoc("check", Path(), self.pages(self.nbs, Reader(self.nbs)))
 
     def markdown(self) -> dict[str, list[str]]:
         "`notebook#cell` -> its text as Jupyter shows it, and where that differs, without answers. It is kept."
@@ -316,34 +309,31 @@ class Book:
                      for page in self.pages(self.nbs, Reader(self.nbs))]
             for old in folder.glob("texts-*.json"):
                 old.unlink()
-            pandoc(self.work("jupyter", path, pages), folder)
+            self.pandoc("jupyter", path, pages)
         return load(path)
 
-    def processed(self, folder: Path) -> list[dict]:
-        "The pages that nbdev made, and in a folder the pictures in them and the files beside them."
-        process(self.nbs, self.root / "_proc")
-        shutil.rmtree(folder, ignore_errors=True)
-        copy_files(self.nbs, folder)
-        pages = self.pages(self.root / "_proc", Reader(self.nbs, folder / "_images"))
-        for page in pages:
-            page["cells"] += [{"kind": "markdown", "text": text, "where": f"{page['file']}, the index added to it"}
-                              for text in api.index(page["file"], self.root, self.structure.url)]
-        return pages
-
     def build(self, out: Path) -> None:
+        "The site, from what nbdev makes of the notebooks; in place of an old one if nothing is wrong."
         import lab
+        from nbdev.serve import proc_nbs
 
-        made = self.root / "_build" / "site"
+        made, proc = self.root / "_build" / "site", self.root / "_proc"
+        for folder in (made, proc):             # nbdev's cache keeps pages of notebooks that are gone
+            shutil.rmtree(folder, ignore_errors=True)
         with ThreadPoolExecutor() as pool:
             texts = pool.submit(self.markdown)
-            pages = self.processed(made) + self.own_pages()
+            proc_nbs(str(self.nbs), n_workers=2)
+            copy_files(self.nbs, made)
+            pages = self.pages(proc, Reader(self.nbs, made / "_images")) + self.own_pages()
             for number, page in enumerate(pages):
+                page["cells"] += [{"kind": "markdown", "text": text, "where": f"{page['file']}, the index added to it"}
+                                  for text in api.index(page["file"], self.root, self.structure.url)]
                 page["variables"] = self.variables(page, pages, number)
-            pandoc(self.work("html", made, pages), self.root / "_build" / "book")
+            self.pandoc("html", made, pages)
             for path in (made / f"{page['name']}.html" for page in pages):
                 path.write_text(finished(path.read_text(encoding="utf-8")), encoding="utf-8")
-            check_pages(made)
             lab.write_downloads(self, made, texts.result())
+        check_pages(made)
         write_services(self, made)
         search_index(made, self.root / "_build" / "search", self.nbs / "pins.csv")
         shutil.rmtree(out, ignore_errors=True)
@@ -407,36 +397,24 @@ class Book:
 
         made = []
         for part, pages in self.structure.parts:
+            here = [entry(name, "") for name, _ in pages if name == page["file"]]
             if part in LISTS:
-                here = ' aria-current="page"' if page["name"] == part.lower() else ""
-                more = f'<ul>{entry(page["file"], "")}</ul>' if page["file"] in self.names(part) else ""
-                made.append(f'<ul><li><a href="{part.lower()}.html"{here}>{part}</a>{more}</ul>')
+                more = f"<ul>{here[0]}</ul>" if here else ""
+                made.append(f"<ul>{entry(part.lower(), part)}{more}</ul>")
             elif part:
-                opened = " open" if any(name == page["file"] for name, _ in pages) or page["name"] == "index" else ""
+                opened = " open" if here or page["name"] == "index" else ""
                 made.append(f"<details{opened}><summary>{escape(part)}</summary><ul>{entries(pages)}</ul></details>")
             else:
                 made.append(f"<ul>{entries(pages)}</ul>")
-        here = ' aria-current="page"' if page["name"] == "references" else ""
-        made.append(f'<ul><li><a href="references.html"{here}>References</a></ul>')
+        made.append(f"<ul>{entry('references', 'References')}</ul>")
         return "\n".join(made).replace("</ul>\n<ul>", "")
-
-
-def process(nbs: Path, proc: Path) -> None:
-    "nbdev's part; from scratch, since its cache keeps pages of notebooks that are gone."
-    from nbdev.serve import proc_nbs
-
-    shutil.rmtree(proc, ignore_errors=True)
-    proc_nbs(str(nbs), n_workers=2)
 
 
 def copy_files(nbs: Path, out: Path) -> None:
     "Images, styles, scripts: what is no notebook, table or hidden file."
-    for path in sorted(nbs.rglob("*")):
-        parts = path.relative_to(nbs).parts
-        kept = path.suffix in (".css", ".js", ".svg", ".png", ".woff2", ".jpg", ".gif")
-        if path.is_file() and kept and not any(p[0] in "_." for p in parts):
-            out.joinpath(*parts[:-1]).mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, out.joinpath(*parts))
+    kept = (".css", ".js", ".svg", ".png", ".woff2", ".jpg", ".gif")
+    shutil.copytree(nbs, out, ignore=lambda folder, names: [
+        name for name in names if name[0] in "_." or not (name.endswith(kept) or Path(folder, name).is_dir())])
 
 
 # ---- the finished page ----
@@ -498,18 +476,24 @@ def left_raw(page: str) -> list[str]:
     return [f"“…{text[max(m.start() - 40, 0): m.end() + 40]}…”" for m in RAW.finditer(text)]
 
 
+def astray(pages: dict[str, str], files: Iterable[str]) -> list[str]:
+    "Anchors that are there twice, and links and pictures that lead nowhere: not to one of these pages or files."
+    ids = {name: re.findall(r'\sid="?([^"\s>]+)', page) for name, page in pages.items()}
+    found = [f"{name}: #{i} is there twice" for name in pages for i in sorted({*ids[name]}) if ids[name].count(i) > 1]
+    for name, page in pages.items():
+        for link in re.findall(r'<(?:a|img)\b[^>]*?\s(?:href|src)="([^"]+)"', page):
+            path, _, anchor = unescape(link).partition("#")
+            path = normpath(Path(name).parent / path) if path else name
+            if not re.match(r"[a-z]+:", link) and (path not in files or anchor and anchor not in ids[path]):
+                found.append(f"{name} links to {link}")
+    return found
+
+
 def check_pages(out: Path) -> None:
     "No mark of the source is left in the text, every anchor is there once, every link leads somewhere."
     pages = {path.name: path.read_text(encoding="utf-8") for path in sorted(out.glob("*.html"))}
-    ids = {name: re.findall(r'\sid="?([^"\s>]+)', page) for name, page in pages.items()}
     found = [f"{name}: {words} is left in the text" for name, page in pages.items() for words in left_raw(page)]
-    for name, page in pages.items():
-        found += [f"{name}: #{i} is there twice" for i in sorted({i for i in ids[name] if ids[name].count(i) > 1})]
-        for link in re.findall(r'<a\b[^>]*?\shref="([^"]+)"', page):
-            path, _, anchor = unescape(link).partition("#")
-            known = re.match(r"[a-z]+:", link) or path.startswith(NOTEBOOKS)
-            if not known and ((path or name) not in pages or anchor and anchor not in ids[path or name]):
-                found.append(f"{name} links to {link}")
+    found += astray(pages, {path.relative_to(out).as_posix() for path in out.rglob("*")})
     if found:
         raise BookError("\n".join(found))
 

@@ -18,7 +18,6 @@ from book import ANSWERS, NOTEBOOKS, Book, Code, load, page_of, source_of
 
 SUMMARY = re.compile(r"""^#\|\s*code-summary:\s*["']?(?:Solution|Answer)\b""", re.MULTILINE)
 CHECK = re.compile(r"^check_\w+\(.*\)\s*$", re.MULTILINE)
-SHOWDOC = re.compile(r"^from nbdev\.showdoc import \*\n?", re.MULTILINE)
 HOW_TO_RUN = ('> This notebook runs after `pip install "{package}"`; where the package is missing, the next cell '
               "installs it. Its outputs are on [its page]({page}).")
 INSTALL = """import importlib.util
@@ -31,8 +30,12 @@ if importlib.util.find_spec("{name}") is None:          # in a new environment, 
 LEARNERS = " The answers to its exercises were left out; the page it comes from also has it with them."
 
 
+def package_of(book: Book) -> str:
+    return f"{book.structure.settings['lib_name']}[book] @ git+{book.structure.repo}"
+
+
 def text_cell(name: str, text: str) -> dict:
-    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text.splitlines(keepends=True)}
+    return {"cell_type": "markdown", "id": name, "metadata": {}, "source": text}
 
 
 def is_solution(cell: dict) -> bool:
@@ -43,14 +46,14 @@ def emptied(cell: dict) -> dict:
     "In place of a solution: the call that checks the reader's own."
     checks = [f'# {call.strip()}; print("right")' for call in CHECK.findall(source_of(cell))]
     text = "\n".join(["# Fill in the stub above, then take away the # below and run this cell.", *checks])
-    return {**cell, "source": text.splitlines(keepends=True)}
+    return {**cell, "source": text}
 
 
 def code_for_readers(cell: dict, name: str, texts: dict) -> list[dict]:
     "A cell of code, without the options of the site; what it is called, or shows, in cells of text beside it."
-    code = Code.parse(SHOWDOC.sub("", source_of(cell)))
-    if not re.sub(r"^#.*", "", code.body, flags=re.MULTILINE).strip():
-        return [cell] if code.body.strip() and not code.options else []
+    code = Code.parse(source_of(cell))
+    if not code.body.strip():
+        return []
     options, metadata, before, after = code.options, dict(cell["metadata"]), [], []
     if options.get("code-fold") == "true" or options.get("echo") == "false" or "hide" in options:
         metadata = {**metadata, "jupyter": {"source_hidden": True}}
@@ -58,7 +61,7 @@ def code_for_readers(cell: dict, name: str, texts: dict) -> list[dict]:
         before = [text_cell(f"{cell['id']}-said", f"▸ *{said}*")] if said else []
     if caption := texts.get(f"{name}#{cell['id']}"):
         after = [text_cell(f"{cell['id']}-caption", caption[0].strip())]
-    return [*before, {**cell, "metadata": metadata, "source": code.body.strip("\n").splitlines(keepends=True)}, *after]
+    return [*before, {**cell, "metadata": metadata, "source": code.body.strip("\n")}, *after]
 
 
 def for_readers(book: Book, name: str, texts: dict, answers: bool = True) -> dict:
@@ -72,33 +75,29 @@ def for_readers(book: Book, name: str, texts: dict, answers: bool = True) -> dic
         else:
             found = texts.get(f"{name}#{cell['id']}", [""])
             solution = not answers and len(found) > 1
-            cells.append({**cell, "source": found[-1 if solution else 0].strip("\n").splitlines(keepends=True)})
+            cells.append({**cell, "source": found[-1 if solution else 0].strip("\n")})
         left_out = left_out or solution
     s = book.structure
-    package = f"{s.settings['lib_name']}[book] @ git+{s.repo}"
-    note = HOW_TO_RUN.format(package=package, page=f"{s.url}/{page_of(name)}.html") + (LEARNERS if left_out else "")
+    note = HOW_TO_RUN.format(package=package_of(book), page=f"{s.url}/{page_of(name)}.html") + LEARNERS * left_out
     install = {"cell_type": "code", "id": "how-to-install", "metadata": {}, "execution_count": None, "outputs": [],
-               "source": INSTALL.format(name=s.settings["lib_name"], package=package).splitlines(keepends=True)}
+               "source": INSTALL.format(name=s.settings["lib_name"], package=package_of(book))}
     return {**nb, "cells": [*cells[:1], text_cell("how-to-run", note), install, *cells[1:]]}
 
 
 def write_downloads(book: Book, out: Path, texts: dict) -> None:
     "The notebooks that readers download, into a folder of the site: without answers, and all with them in an archive."
-    folder, s = out / NOTEBOOKS, book.structure
+    folder = out / NOTEBOOKS
     folder.mkdir(exist_ok=True)
-    package = f"{s.settings['lib_name']}[book] @ git+{s.repo}"
-    for file, line in (("requirements.txt", package), ("runtime.txt", "python-3.12")):
+    for file, line in (("requirements.txt", package_of(book)), ("runtime.txt", "python-3.12")):
         (folder / file).write_text(line + "\n", encoding="utf-8")       # what Binder installs
     with zipfile.ZipFile(folder / ANSWERS, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in book.downloads:
-            (folder / name).write_text(as_file(for_readers(book, name, texts, answers=False)), encoding="utf-8")
+            (folder / name).write_text(written(for_readers(book, name, texts, answers=False)), encoding="utf-8")
             if any(map(is_solution, load(book.nbs / name)["cells"])):
                 member = zipfile.ZipInfo(name)          # of the first day that archives know: equal archives
                 member.external_attr = 0o644 << 16
-                archive.writestr(member, as_file(for_readers(book, name, texts)), zipfile.ZIP_DEFLATED, 9)
+                archive.writestr(member, written(for_readers(book, name, texts)), zipfile.ZIP_DEFLATED, 9)
 
 
-def as_file(nb: dict) -> str:
-    "The source of each cell in one piece, which is shorter."
-    cells = [{**cell, "source": source_of(cell)} for cell in nb["cells"]]
-    return json.dumps({**nb, "cells": cells}, ensure_ascii=False, separators=(",", ":")) + "\n"
+def written(nb: dict) -> str:
+    return json.dumps(nb, ensure_ascii=False, separators=(",", ":")) + "\n"

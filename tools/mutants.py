@@ -23,6 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree
 
+import house
+
 ROOT = Path(__file__).resolve().parent.parent
 NOTES, SECONDS = ROOT / "_build" / "tests_by_line.json", 60
 PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.Is, ast.IsNot), (ast.In, ast.NotIn),
@@ -69,9 +71,7 @@ def mutated(module: str, number: int) -> tuple[int, str, str, str]:
 
 def core() -> list[str]:
     "Modules that chapters export: those whose notebook has a number below 40."
-    own = {p: re.search(r"File to edit: \S*/(\d+)", p.read_text(encoding="utf-8"))
-           for p in sorted((ROOT / "hot_nbdev").rglob("[!_]*.py"))}
-    return [str(p.relative_to(ROOT)) for p, number in own.items() if number and int(number[1]) < 40]
+    return sorted(module for module, (notebook, *_) in house.writers().items() if notebook < "40")
 
 
 def tests_by_line() -> dict:
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    modules = [f"hot_nbdev/{name.replace('.', '/')}.py" for name in args.modules or ()] or core()
+    modules = [f"hot_nbdev/{name.replace('.', '/')}.py" for name in args.modules or core()]
     every = [(module, n) for module in modules for n, _ in enumerate(changes(ast.parse((ROOT / module).read_text())))]
     drawn = random.Random(args.seed).sample(every, min(args.count, len(every)))
     known, survived = tests_by_line(), 0

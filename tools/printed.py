@@ -26,6 +26,7 @@ from book import BookError, Structure, page_of, text_of  # noqa: E402
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
          "--host-resolver-rules=MAP * ~NOTFOUND"]
+INDEX = "Index of definitions and theorems"
 COLUMN = 498  # pixels between the margins of printed.css
 WAITS = 1800  # seconds for one step of the browser, on a busy machine
 STATEMENT = re.compile(r'<div id="([^"]+)" class="book-statement [^"]*">\s*<p><strong>([^<]+)</strong> '
@@ -73,6 +74,22 @@ def article(site: Path, name: str) -> str:
     body = re.sub(r"<details\b(?![^>]*\bopen\b)", "<details open", body)
     body = re.sub(r"<pre>(?=(?:(?!</pre>)[^\n]*\n){0,12}[^\n]*</pre>)", '<pre class="short">', body)
     return body.replace("<article>", '<article id="top">', 1)
+
+
+def articles(site: Path, s: Structure, workshop: bool = False):
+    "(the part that begins here, name, text) of all pages in the order of the sidebar; last, the references."
+    before = ""
+    listed = [(part, page_of(name)) for part, pages in s.parts for name, _ in pages if workshop or part != "Workshop"]
+    for part, name in [*listed, ("", "references")]:
+        yield part * (part != before), name, article(site, name)
+        before = part
+
+
+def statements(pages) -> list[tuple]:
+    "(title and number, page, anchor) of the statements that have a title, by the alphabet."
+    found = [(f"{text[:1].upper()}{text[1:]}, {number}", name, anchor) for _, name, body in pages
+             for anchor, number, text in STATEMENT.findall(body)]
+    return sorted(found, key=lambda item: re.sub(r"<[^>]+>|[^\w ]", "", item[0]).lower())
 
 
 class Press:
@@ -147,25 +164,20 @@ def cover(s: Structure) -> str:
 def make_pdf(site: Path, root: Path, out: Path, workshop: bool = False) -> str:
     "Pages, then the index of their statements; last what stands before them and names the numbers of their pages."
     s = Structure(root)
-    listed = [(part, page_of(name)) for part, pages in s.parts for name, _ in pages if workshop or part != "Workshop"]
-    bodies = {name: article(site, name) for _, name in [*listed, ("", "references")]}
-    sections = {name: re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) for name, body in bodies.items()}
+    pages = list(articles(site, s, workshop))
+    sections = {name: re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) for _, name, body in pages}
     usual = Counter(title for found in sections.values() for _, title in found)     # such as "Exercises"
-    outline, statements, parts = [], [], dict(reversed([(part, name) for part, name in listed if part]))
+    outline = []
     with closing(Press(site)) as press:
-        for name, body in bodies.items():
-            part = next((part for part, first in parts.items() if first == name), "")
+        for part, name, body in pages:
             title = re.search(r"<h1[^>]*>(.*?)</h1>", body, re.DOTALL)[1]
             opening = f'<section class="opening" id="part"><h1>{escape(part)}</h1></section>' if part else ""
             press.add(name, opening + body, text_of(title))
             outline += [("part", name, "part", escape(part))] * bool(part) + [("chapter", name, "top", title)]
             outline += [("section", name, *found) for found in sections[name] if usual[found[1]] < 5]
-            statements += [(f"{text[:1].upper()}{text[1:]}, {number}", name, anchor)
-                           for anchor, number, text in STATEMENT.findall(body)]
-        statements.sort(key=lambda item: re.sub(r"<[^>]+>|[^\w ]", "", item[0]).lower())
-        outline.append(("chapter", "statements", "top", "Index of definitions and theorems"))
-        lines = "".join(press.line("entry", name, anchor, text) for text, name, anchor in statements)
-        press.add("statements", f'<section class="toc" id="top"><h1>{outline[-1][-1]}</h1>{lines}</section>')
+        outline.append(("chapter", "statements", "top", INDEX))
+        lines = "".join(press.line("entry", name, anchor, text) for text, name, anchor in statements(pages))
+        press.add("statements", f'<section class="toc" id="top"><h1>{INDEX}</h1>{lines}</section>')
         total, press.pages = press.pages, 0
         lines = "".join(press.line(*item) for item in outline)
         press.add("", f'{cover(s)}<nav class="toc"><h1>Contents</h1>{lines}</nav>', number="lower-roman")
@@ -216,19 +228,20 @@ def bind(press: Press, s: Structure, outline: list[tuple], out: Path) -> None:
     writer.write(out)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The whole book as a PDF.")
+def main(about: str, kind: str, make) -> None:
+    "The command that makes a file of the whole book, with the part “Workshop” or without it."
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--site", type=Path, default=Path("_docs"), help="the site (default: _docs)")
-    parser.add_argument("--out", type=Path, help="the file (default: _build/NAME.pdf)")
+    parser.add_argument("--out", type=Path, help=f"the file (default: _build/NAME.{kind})")
     parser.add_argument("--workshop", action="store_true", help="with the part “Workshop”")
     options, root = parser.parse_args(), Path.cwd()
-    out = options.out or root / "_build" / f"{Structure(root).settings['lib_name']}.pdf"
+    out = options.out or root / "_build" / f"{Structure(root).settings['lib_name']}.{kind}"
     out.parent.mkdir(parents=True, exist_ok=True)
     try:
-        print(f"{out}: {make_pdf(options.site.resolve(), root, out, options.workshop)}")
+        print(f"{out}: {make(options.site.resolve(), root, out, options.workshop)}")
     except BookError as error:
         sys.exit(f"The book was not made:\n{error}")
 
 
 if __name__ == "__main__":
-    main()
+    main("The whole book as a PDF.", "pdf", make_pdf)
