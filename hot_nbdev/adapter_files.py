@@ -65,7 +65,8 @@ def _read_head(path: str | Path) -> tuple:
         return settings, base, dict.fromkeys(json.loads(said.get("trainable", "[]"))), shapes
     except FileNotFoundError:
         raise
-    except (SafetensorError, OSError, KeyError, ValueError, AttributeError, TypeError, RecursionError) as e:
+    except (SafetensorError, OSError, KeyError, ValueError, AttributeError, TypeError, OverflowError,
+            RecursionError) as e:
         raise ValueError(f"load_adapters: {path} is no whole file of adapters ({type(e).__name__}: {e}); save_adapters writes "
                          "such files: if it was cut or damaged, copy it again") from None
 
@@ -101,13 +102,23 @@ def _compare(who: str, model: nn.Module, settings: dict, kept: dict, shapes: dic
             raise ValueError(f"{who}: {n!r} is {shapes.get(n, 'nothing')} in the file, but must be {wanted.get(n, 'nothing')}; "
                              "the file was written for other layers, or is damaged")
 
+# %% ../nbs/15c_adapter_files.ipynb #af-alike
+def _alike(ours: list, theirs: list) -> bool:
+    "Are they the same numbers, or the same before one of them was rounded to half precision?"
+    pair = [torch.tensor(first, dtype=torch.float64) for first in (ours, theirs)]
+    half = any(torch.equal(t.to(dtype).double(), t) for t in pair for dtype in (torch.float16, torch.bfloat16))
+    near = dict(rel_tol=2 ** -8, abs_tol=1e-7) if half else dict(rel_tol=2 ** -20)
+    return all(isclose(a, b, **near) for a, b in zip(ours, theirs))
+
 # %% ../nbs/15c_adapter_files.ipynb #af-compare-base
+#| code-fold: true
+#| code-summary: "Source of _compare_base"
 def _compare_base(who: str, model: nn.Module, settings: dict, base: dict) -> None:
     "Raise where an adapter was trained beside another layer than the one that has its name here."
     here = {n: linear for linear, names in linear_layers(model).items() for n in names}
     for layer in settings:
         ours, theirs = _first_numbers(here[layer]), base.get(layer, [])         # older files say nothing of it
-        if not all(isclose(a, b, rel_tol=2 ** -8, abs_tol=1e-7) for a, b in zip(ours, theirs)):
+        if not _alike(ours, theirs):
             raise ValueError(f"{who}: the adapter of {layer!r} was trained beside another weight, which begins with {theirs}, "
                              f"and here with {ours}; load it into the model that it was made for")
 

@@ -140,6 +140,8 @@ class AxialAttention(AlongGroups):
         return self.turn(into_batch(t, group).unflatten(2, [x.shape[1 + m] for m in group]), group, start).flatten(2, -2)
 
 # %% ../nbs/11b_axial.ipynb #axlstage
+#| code-fold: true
+#| code-summary: "Source of `Stages`"
 class Stages(nn.Module):
     "Attentions one after the other, each with a norm and a residual sum of its own: a subclass has `stages`, `norms`, `order` and `dim`."
     own_norm = True     # it reads the stream itself, not its norm

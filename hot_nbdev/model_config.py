@@ -47,8 +47,8 @@ class ModelConfig(Config):
     def from_dict(cls, settings: dict) -> "ModelConfig":
         "The settings, of the class that 'model' names."
         if settings.get("format", FORMAT) != FORMAT:
-            raise ValueError(f"format is {settings['format']!r}, but this version knows {FORMAT}; install a later "
-                             "hot_nbdev")
+            raise ValueError(f"format is {settings['format']!r}, but this version knows {FORMAT}; use the "
+                             "version of hot_nbdev that wrote it")
         target, settings = _target(cls, settings), settings if "format" in settings else _former(settings)
         own = {name: value for name, value in settings.items() if name not in ("model", "format")}
         return super(ModelConfig, target).from_dict(own)

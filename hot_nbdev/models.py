@@ -33,6 +33,8 @@ from .storage import atomic_write
 from .transformer import Block, masked_mean, normalize_series
 
 # %% ../nbs/11e_models.ipynb #d9341fef
+#| code-fold: true
+#| code-summary: "Source of `Model`"
 class Model(nn.Module):
     "What all models share: settings, and a folder to live in."
     config_class = ModelConfig

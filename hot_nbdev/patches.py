@@ -137,6 +137,8 @@ def _check_stem(stem: nn.Module, causal: Sequence[int]) -> None:
                          f"but causal is {tuple(causal)}; choose 'zeros', or leave causal out")
 
 # %% ../nbs/11a_patches.ipynb #ptcconv3
+#| code-fold: true
+#| code-summary: "Source of the way into the batch and back"
 class _Convolutions(nn.Module):
     "Layers along the cut modes of a tensor; the other modes belong to the batch."
     whole = True    # takes the tensor and its mask, not flattened patches

@@ -51,6 +51,8 @@ def pick_modes(
     return tuple(sorted(int(m) % order for m in modes))
 
 # %% ../nbs/10_positions.ipynb #a600000a
+#| code-fold: true
+#| code-summary: "Source of `AddedPositions`"
 class AddedPositions(nn.Module):
     "Adds to each token what a `table` holds for its place; a subclass has `dim`, `order`, `modes` and `table`."
     def forward(
@@ -66,6 +68,8 @@ class AddedPositions(nn.Module):
         return f"dim={self.dim}, order={self.order}, modes={self.modes}"
 
 # %% ../nbs/10_positions.ipynb #a8fb6563
+#| code-fold: true
+#| code-summary: "Source of `LearnedPositions`"
 class LearnedPositions(AddedPositions):
     "Adds learned vectors to the tokens: one table for each mode, or one for the whole grid."
     def __init__(
@@ -139,6 +143,8 @@ def split_planes(
     return {m: (sum(counts[:i]), counts[i]) for i, m in enumerate(modes)}
 
 # %% ../nbs/10_positions.ipynb #40b21db3
+#| code-fold: true
+#| code-summary: "Source of `SineCosinePositions`"
 class SineCosinePositions(AddedPositions):
     "Adds cosines and sines of the positions to the tokens; each mode has its share of the features."
     def __init__(

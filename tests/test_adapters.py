@@ -1,5 +1,6 @@
 """Layers replaced in models, and adapters: what they promise to code that has other plans with them."""
 import copy
+import itertools
 import json
 import time
 
@@ -248,15 +249,22 @@ def test_an_adapter_is_refused_beside_another_weight(tmp_path):
     untouched(other, lambda: load_adapters(other, file), "'0' was trained beside another weight")
     merged = remove_adapters(merge(adapted("lora").eval()))
     untouched(merged, lambda: load_adapters(merged, file), "'0' was trained beside another weight")
-    for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        load_adapters(mlp(dtype), file)
+    near = mlp()
+    near[0].weight.data *= 1 + 2 ** -18
+    untouched(near, lambda: load_adapters(near, file), "'0' was trained beside another weight")
+    dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+    for saved, dtype in itertools.product(dtypes, dtypes):
+        for seed in range(5):
+            there = tmp_path / "cast.safetensors"
+            save_adapters(add_adapters(mlp(seed=seed).to(saved), kind="lora"), there)
+            load_adapters(mlp(seed=seed).to(dtype), there)
     load_adapters(mlp(seed=9).to("meta"), file)
     with safe_open(file, "pt") as f:
         head = f.metadata()
     for base in (None, "{}"):
         save_file(load_file(file), old, {k: v for k, v in (head | {"base": base}).items() if v is not None})
         load_adapters(mlp(seed=9), old)
-    for base in ("3", "[]", '{"0": 3}', '{"0": ["x"]}', '{"0": [null]}', "{"):
+    for base in ("3", "[]", '{"0": 3}', '{"0": ["x"]}', '{"0": [null]}', "{", f'{{"0": [1{"0" * 400}]}}'):
         save_file(load_file(file), old, head | {"base": base})
         untouched(other, lambda: load_adapters(other, old), "is no whole file of adapters")
 

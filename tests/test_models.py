@@ -296,7 +296,7 @@ DAMAGE = {
     "no groups": (lambda s: {**s, "attention": "axial", "attention_options": {"groups": 5}}, "groups is 5, but must"),
     "features": (lambda s: {**s, "kernel": "prf", "kernel_features": 10 ** 9}, "kernel_features is 1000000000"),
     "mode": (lambda s: {**s, "attention_options": {"by_mode": {"7": {}}}}, "by_mode has mode 7, but of the 2 modes"),
-    **{f"format {n}": (lambda s, n=n: {**s, "format": n}, "format is .* but this version knows 2; install a later")
+    **{f"format {n}": (lambda s, n=n: {**s, "format": n}, "format is .* but this version knows 2; use the version")
        for n in (3, 0, 1, "2", None)},
     "of a mode": (lambda s: {**s, "attention_options": {"by_mode": {"0": {"bias": "learned"}}}},
                   "reach is None with bias='learned'; give it"),
