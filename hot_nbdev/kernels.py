@@ -147,6 +147,8 @@ def relu_features(t: Tensor) -> Tensor:     # (…, d), both
     return t.relu() + 1e-3
 
 # %% ../nbs/09_kernels.ipynb #45b0e4f2
+#| code-fold: true
+#| code-summary: "Source of hidden: without keys that take no part"
 def hidden(
     t: Tensor,             # (…, N', f)
     keys: Tensor | None,   # bool, (…, N', 1); None: all take part
@@ -156,6 +158,8 @@ def hidden(
     return t if keys is None else t.masked_fill(~keys, value)
 
 # %% ../nbs/09_kernels.ipynb #f3bf0e43
+#| code-fold: true
+#| code-summary: "Source of features_of: both sides' features, none of which underflows"
 def features_of(
     phi: Callable,               # (…, d) -> (…, M), not negative
     q: Tensor,                   # queries, (…, N, d), divided by d^(1/4)
@@ -278,6 +282,8 @@ def from_past(y: Tensor, sizes: Sequence[int], causal: Sequence[int]) -> Tensor:
     return y.unflatten(-2, free or [1]).movedim(list(range(2, 2 + len(causal))), [2 + m for m in causal]).flatten(2, -2)
 
 # %% ../nbs/09_kernels.ipynb #359e3e52
+#| code-fold: true
+#| code-summary: "Source of attend_past: a grid along its causal modes"
 def attend_past(
     phi: Callable,       # as for `features_of`
     q: Tensor,           # queries, (B, heads, n, d), divided by d^(1/4)

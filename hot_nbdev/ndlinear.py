@@ -115,6 +115,8 @@ def _check_input(name: str, x: Tensor, sizes: tuple, dtype: torch.dtype, known: 
     raise ValueError(f"{name}: {wrong}; x.movedim brings modes to the end, x.unflatten(-1, {sizes}) cuts features into them")
 
 # %% ../nbs/13_ndlinear.ipynb #nd-func
+#| code-fold: true
+#| code-summary: "Source of nd_linear: the layer as a function"
 def nd_linear(
     x: Tensor,                                        # (*batch, D_1, …, D_N)
     weights: Sequence[Tensor],                        # W_k, (H_k, D_k), one for each mode

@@ -2,6 +2,7 @@
 import ast
 import json
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,6 +34,12 @@ def test_every_promise_names_tests_that_are_there():
     assert [text.partition(": ")[2] for text in problems(wrong)] == [
         "within is empty", "there is no test test_no_such in test_contracts.py",
         "there is no part nothing of tests/stress.py"]
+
+
+def test_the_page_shows_each_topic_of_the_ledger_once():
+    cells = json.loads((stress.ROOT / "nbs" / "promises.ipynb").read_text(encoding="utf-8"))["cells"]
+    shown = re.findall(r'^shown\("(.+)"\)$', "\n".join("".join(cell["source"]) for cell in cells), re.M)
+    assert sorted(shown) == sorted({row["topic"] for row in ROWS})
 
 
 def test_parts_of_the_long_run_are_those_of_the_page_and_of_the_rows():
