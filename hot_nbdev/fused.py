@@ -58,20 +58,19 @@ def record_steps(
     state: StreamState,     # behind the frames before; it stays as it is
 ) -> Callable:              # of the next frame, each call one step; what it returns is overwritten by the next call
     "Steps of a stream as a recorded graph, with a state that lies in one place."
-    state = state.map(lambda tensors: {name: t.clone() for name, t in tensors.items()})
-    begin = [t.clone() for t in state.all]
+    own = state.map(lambda tensors: {name: t.clone() for name, t in tensors.items()})
 
     @torch.no_grad()
     def one(frame):
-        y, after = step(layer, frame, state)
-        if [t.shape for t in state.all] != [t.shape for t in after.all]:
+        y, after = step(layer, frame, own)
+        if [t.shape for t in own.all] != [t.shape for t in after.all]:
             raise ValueError("record_steps: the state grows with each frame, or is none yet; begin behind a step, "
                              "and take a map whose state does not grow, as weigh=KernelMap(elu_features)")
-        for t, new in zip(state.all, after.all):
+        for t, new in zip(own.all, after.all):
             t.copy_(new)
         return y
     play = record(one, frame)
-    for t, before in zip(state.all, begin):         # warming up has moved them
+    for t, before in zip(own.all, state.all):         # warming up has moved them
         t.copy_(before)
     return play
 
@@ -105,7 +104,7 @@ def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, 
 
 # %% ../nbs/27_gpu.ipynb #3000e001
 #| code-fold: true
-#| code-summary: "Source of `_kernels`, which imports Triton at the first use"
+#| code-summary: "Source of `_kernels`, which imports Triton at the first use, and of `tile_of`"
 @cache
 def _kernels() -> dict:
     "The kernels, ready for `torch.library.wrap_triton`; only here is Triton imported."
@@ -115,7 +114,7 @@ def _kernels() -> dict:
     _turn = triton.jit(_turn)
     return {f.__name__: triton.jit(f) for f in (_apply, _means, _maps)}
 
-# %% ../nbs/27_gpu.ipynb #30000015
+
 LARGEST, WHOLE = 32, 16        # positions of two modes, and of three, of which a tile is known to fit
 
 def power(n: int) -> int:
@@ -159,7 +158,7 @@ def on_chip(
         "ieee" if precise else "tf32", num_warps=warps)
     return y.permute(0, 4, 1, 2, 3, 5)
 
-on_chip.register_fake(lambda v, A, C, L=None: torch.empty_like(v.movedim(1, 4), memory_format=torch.contiguous_format).movedim(4, 1))
+on_chip.register_fake(lambda v, A, C, L=None: v.new_empty(v.movedim(1, 4).shape).movedim(4, 1));
 
 # %% ../nbs/27_gpu.ipynb #3000001b
 #| code-fold: true
@@ -280,28 +279,32 @@ joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 # %% ../nbs/27_gpu.ipynb #3000001e
 #| code-fold: true
 #| code-summary: "Source of `unfit` and `unfit_maps`, which say where the kernels cannot be used"
-def _first(t: Tensor, reasons: dict) -> str:     # why not -> whether this holds
-    "The first reason against a kernel that holds, of those against any and of these; empty if none does."
+_tell = cache(logging.getLogger("hot_nbdev.fused").debug)      # each reason once
+
+def _first(what: str, t: Tensor, reasons: dict) -> str:     # why not -> whether this holds
+    "The first reason against a kernel that holds, of those against any and of these, told as well; empty if none does."
     against = {"triton is not installed": find_spec("triton") is None,
                "the values are on no GPU": not (t.is_cuda or INTERPRETED), "there are no values": 0 in t.shape,
                f"values in {t.dtype}": t.dtype not in (torch.float32, torch.bfloat16, torch.float16)}
-    return next((why for why, holds in (against | reasons).items() if holds), "")
+    why = next((why for why, holds in (against | reasons).items() if holds), "")
+    if why and not torch.compiler.is_compiling():
+        _tell("as usual: %s, %s", what, why)
+    return why
 
 
 def unfit(maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable) -> str:      # as of `product`
     "Why `on_chip` cannot do this; empty if it can."
-    square = all(isinstance(S, Tensor) and S.shape[-2] == S.shape[-1] for S in maps)
-    return _first(v, {
+    return _first("product", v, {
         "another product along a mode is asked for": multiply is not along,
         "there are not two modes": len(maps) < 2,
         "causal modes other than the first of three": bool(causal) and (tuple(causal), len(maps)) != ((0,), 3),
         f"one of the last two modes has more than {LARGEST} positions": max(v.shape[-3:-1]) > LARGEST,
-        "a map is a pair, or between two grids": not square})
+        "a map is a pair, or between two grids": any(isinstance(S, tuple) or S.shape[-2] != S.shape[-1] for S in maps)})
 
 def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Tensor) -> str:      # as of `mode_maps`
     "Why `slice_means` and `joined_maps` cannot do this; empty if they can."
     P, PD = power(max(x.shape[1:-1])), power(layer.dim // layer.heads)
-    return _first(x, {
+    return _first("maps", x, {
         "a mask": mask is not None, "causal modes": bool(layer.causal), "keys from another tensor": c is not x,
         "another map than the softmax": layer.weigh is not softmax_map,
         "there are not two or three modes": layer.order not in (2, 3),
@@ -310,15 +313,11 @@ def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Ten
 # %% ../nbs/27_gpu.ipynb #3000001f
 #| code-fold: true
 #| code-summary: "Source of `fused_product`"
-_tell = cache(logging.getLogger("hot_nbdev.fused").debug)      # each reason once
-
 def fused_product(
     maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along,      # as of `product`
 ) -> Tensor:        # (B, heads, n1, …, nk, f)
     "`product`, whose last two or three modes are multiplied by one kernel where it is known to fit."
-    if why := unfit(maps, v, causal, multiply):
-        if not torch.compiler.is_compiling():
-            _tell("as usual: product, %s", why)
+    if unfit(maps, v, causal, multiply):
         return product(maps, v, causal, multiply)
     whole = len(maps) == 3 and not causal and max(v.shape[2:-1]) <= WHOLE
     v = v if whole else in_turn(maps, range(len(maps) - 2), v, causal, multiply)
@@ -330,9 +329,7 @@ def fused_product(
 class FusedAttention(KroneckerAttention):
     "Kronecker attention whose maps are made by two kernels where they are known to fit."
     def mode_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
-        if why := unfit_maps(self, x, mask, c):
-            if not torch.compiler.is_compiling():
-                _tell("as usual: maps, %s", why)
+        if unfit_maps(self, x, mask, c):
             return super().mode_maps(x, mask, c, taking)
         rows, sizes, each = slice_means(x), x.shape[1:-1], []
         for project, norm in ((self.to_q, self.norm_q), (self.to_k, self.norm_k)):

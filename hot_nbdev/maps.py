@@ -77,6 +77,8 @@ def pattern_share(
     return torch.where(total > (8 * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan).to(S.dtype)
 
 # %% ../nbs/21_maps.ipynb #4475b5a0
+#| code-fold: true
+#| code-summary: "Source of `Changed`, the map that stands in place of another"
 class Changed(nn.Module):
     "The `weigh` of an attention, with another map in place of its own. `changed` puts it there."
     def __init__(self, weigh: Callable, change: Callable, heads: Sequence[int] | None = None):

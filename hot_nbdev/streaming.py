@@ -96,7 +96,8 @@ def _(layer: TiedAttention, x, mask, state, start):
             return S @ v.to(S.dtype)
     return mix_frames(layer, x, mask, maps, old), replace(state, tensors=kept)
 
-advance.register(MixedAttention, advance.dispatch(nn.Module));      # whose means would have to be kept as well
+# its means would have to be kept as well
+advance.register(MixedAttention, advance.dispatch(nn.Module));
 
 # %% ../nbs/23a_streaming.ipynb #8eb388f2
 #| code-fold: true

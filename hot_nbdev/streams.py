@@ -59,6 +59,8 @@ def counted(t: Tensor, taking: Tensor | None = None) -> Tensor:     # (…, f), 
     return torch.cat([t, ones.expand(*t.shape[:-1], 1)], -1)
 
 # %% ../nbs/23_streams.ipynb #92dca1a6
+#| code-fold: true
+#| code-summary: "Source of `prefix_means`: means over all frames so far"
 def prefix_means(
     x: Tensor, mask: Tensor | None,     # new frames (B, n1, …, nk, dim), and which places take part
     time: int, past: dict,              # the causal mode; tensors of the state, at first none
@@ -72,6 +74,8 @@ def prefix_means(
     return means, counts, {f"sum{m}": s[:, -1] for m, s in enumerate(sums) if m != time}
 
 # %% ../nbs/23_streams.ipynb #1fca9e10
+#| code-fold: true
+#| code-summary: "Source of `attend_next`: new frames attend to all frames so far"
 def attend_next(
     weigh: Callable,                    # (q, k, seen) -> map
     q: Tensor, k: Tensor, v: Tensor,    # of new frames, (B, heads, C, N, d), (…, N', d), (…, N', f)
@@ -129,6 +133,8 @@ def advance(
     raise ValueError(f"steps: {type(layer).__name__} cannot be stepped; call it on all frames")
 
 # %% ../nbs/23_streams.ipynb #5c0a11d1
+#| code-fold: true
+#| code-summary: "Source of `mix_frames`: the layer's own `combine`, with time from all frames"
 def mix_frames(
     layer: KroneckerAttention, x: Tensor, mask: Tensor | None,      # new frames (B, n1, …, nk, dim); which places take part
     maps: list,         # of the modes, those of the new frames; None for time
@@ -150,6 +156,8 @@ def mix_frames(
     return layer.to_out(merge(y).to(x.dtype))
 
 # %% ../nbs/23_streams.ipynb #bb9a546b
+#| code-fold: true
+#| code-summary: "Source of `advance` for Kronecker attention"
 @advance.register
 def _(layer: KroneckerAttention, x, mask, state, start):
     "Old values are summed along time; what else is mixed is mixed within the frame."

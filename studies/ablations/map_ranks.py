@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 
 from hot_nbdev.data import forecast_data
 from hot_nbdev.kronecker import kron
@@ -87,12 +88,11 @@ def run(kind, data, epochs=3):
     with tempfile.TemporaryDirectory() as folder:
         fit(model, data.train, data.val, Forecasting(), TrainConfig(epochs=epochs, rate=1e-3), folder,
             keep=10_000, save_every=EVERY)
-        checkpoints = Checkpoints(folder, 10_000)
-        for path in checkpoints.paths():
-            tensors, state = checkpoints.load(path)
-            weights = {name[len("model."):]: t for name, t in tensors.items() if name.startswith("model.")}
+        for path in Checkpoints(folder).paths():
+            tensors, step = load_file(path), int(path.stem.split("-")[1])           # checkpoint-000000040
+            weights = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
             maps = maps_of(model, weights, x)
-            rows += measure(kind, state["step"], maps)
+            rows += measure(kind, step, maps)
     ends.append(maps)
     means = {name: torch.stack([torch.stack([block[m].mean(0) for block in maps]) for maps in ends])
              for m, name in enumerate(KINDS[kind][3])}
