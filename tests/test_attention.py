@@ -43,7 +43,7 @@ def test_maps_of_layers_lie_in_memory_row_by_row(kind, weigh, options):
 @pytest.mark.parametrize("setting, says", [
     (dict(heads=0), "heads is 0, but must be a whole number of at least 1"),
     (dict(heads=-2), "heads is -2"), (dict(heads=2.0), "heads is 2.0"),
-    (dict(heads=3), "choose heads that divide dim"), (dict(dim=0), "dim is 0"),
+    (dict(heads=3), "does not divide dim 8; choose one of"), (dict(dim=0), "dim is 0"),
     (dict(order=None), "order is None.*has order=2"), (dict(order=0), "order is 0"),
     (dict(order=True), "order is True"), (dict(order=np.bool_(True)), "order is np.True_"),
     (dict(causal=0), r"causal is 0, .*time is causal=\(0,\)"),
