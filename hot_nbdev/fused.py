@@ -340,7 +340,7 @@ class FusedAttention(KroneckerAttention):
 
 
 def fuse(model: nn.Module, on: bool = True) -> nn.Module:       # changed in place; its weights stay as they are
-    "Let all Kronecker layers of a model use the kernels, or, if not `on`, no longer."
+    "Let Kronecker layers of a model use the kernels, plain ones also those of maps, or, if not `on`, no longer."
     kinds, acts = (KroneckerAttention, FusedAttention), (product, fused_product)
     for layer in model.modules():
         if type(layer) is kinds[not on]:
