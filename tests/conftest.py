@@ -25,7 +25,7 @@ def seldom_garbage():
     gc.set_threshold(100_000, 20, 20)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(autouse=True, scope="session")
 def no_broken_torchvision():
     """One for another torch raises when it is imported. MONAI goes on without it, and leaves transformers half there:
     PEFT, asked for later in the same process, then seems not to be there, and its tests are skipped."""

@@ -228,7 +228,6 @@ def test_linear_rivals_train_and_predict(capsys, model):
     assert "widht" in fails(capsys, hot_forecast, *words, "--model-option", "widht=1")
 
 
-@pytest.mark.usefixtures("no_broken_torchvision")
 def test_a_convolutional_rival_trains_and_predicts():
     pytest.importorskip("monai", reason="the 3D ResNet is MONAI's: pip install monai")
     write_volumes(size=16)

@@ -13,9 +13,8 @@ from hot_nbdev.train.loop import TrainConfig, fit
 from hot_nbdev.train.tasks import Classification
 
 # looked for and not imported, which takes seconds in each process that collects tests
-pytestmark = [pytest.mark.usefixtures("no_broken_torchvision"),
-              pytest.mark.skipif(not importlib.util.find_spec("monai"),
-                                 reason="the 3D ResNet is MONAI's: pip install monai")]
+pytestmark = pytest.mark.skipif(not importlib.util.find_spec("monai"),
+                                reason="the 3D ResNet is MONAI's: pip install monai")
 SMALL = ResNetConfig(depth=10, width=1 / 16, in_channels=2, classes=3)
 
 

@@ -236,7 +236,6 @@ def rows():
     return found
 
 
-@pytest.mark.usefixtures("no_broken_torchvision")
 @pytest.mark.parametrize("kind, texts", sorted(rows().items()), ids=sorted(rows()))
 def test_old_rows_make_a_configuration_and_a_model(kind, texts):
     former = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}
