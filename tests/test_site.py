@@ -215,12 +215,14 @@ FORMULAS = """
 const boxes = [...document.querySelectorAll("div.math")].map(box => {
   const ink = box.querySelector("math").getBoundingClientRect();
   const last = (box.querySelector(".book-number") || box.querySelector("math"));
-  const left = ink.left - box.getBoundingClientRect().left + box.scrollLeft;
+  const left = ink.left - box.getBoundingClientRect().left + box.scrollLeft, number = last.getBoundingClientRect();
+  const beside = !box.querySelector(".book-number") ||
+    (number.left >= ink.right - 1 && number.top < ink.bottom && number.bottom > ink.top);
   box.scrollLeft = 1e6;
   const end = last.getBoundingClientRect().right - box.getBoundingClientRect().right;
   const scrolled = box.scrollLeft;
   box.scrollLeft = 0;
-  return {id: box.id, scrolls: getComputedStyle(box).overflowX, left, end, wide: ink.width,
+  return {id: box.id, scrolls: getComputedStyle(box).overflowX, left, end, beside, wide: ink.width,
           scrolled, box: box.clientWidth, at: box.getBoundingClientRect().left, shown: box.checkVisibility()};
 });
 const cut = [...document.querySelectorAll('math:not([display="block"])')].filter(math => {
@@ -336,6 +338,7 @@ def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site
         if not e["shown"]:                               # in a fold that is shut
             continue
         assert e["wide"] > 0 and e["at"] >= 0 and e["left"] >= -0.5, (name, e)
+        assert e["beside"] or device == "phone", (name, e)      # the number, to the right of its equation
         assert e["end"] <= 1, (name, e)                  # scrolled to the end, the number is in sight
         assert e["wide"] <= e["box"] + 0.5 or (e["scrolls"] == "auto" and e["scrolled"] > 0), (name, e)
 
