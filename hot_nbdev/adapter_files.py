@@ -51,8 +51,6 @@ def save_adapters(
     atomic_write(path, lambda part: save_file(tensors, part, head))
 
 # %% ../nbs/15c_adapter_files.ipynb #af-head
-#| code-fold: true
-#| code-summary: "Source of _read_head: settings, and names and shapes of tensors"
 def _read_head(path: str | Path) -> tuple:
     "Settings and numbers of the base by layer, parameters that train too, shapes of all tensors; no tensor is read."
     from safetensors import SafetensorError, safe_open
@@ -71,8 +69,6 @@ def _read_head(path: str | Path) -> tuple:
                          "such files: if it was cut or damaged, copy it again") from None
 
 # %% ../nbs/15c_adapter_files.ipynb #af-compare-all
-#| code-fold: true
-#| code-summary: "Source of _compare: do settings, names and shapes fit the model?"
 def _compare(who: str, model: nn.Module, settings: dict, kept: dict, shapes: dict) -> None:
     "Raise unless a file fits the model, and the adapters that it has already."
     found, parameters = linear_layers(model), dict(model.named_parameters(remove_duplicate=False))
@@ -111,8 +107,6 @@ def _alike(ours: list, theirs: list) -> bool:
     return all(isclose(a, b, **near) for a, b in zip(ours, theirs))
 
 # %% ../nbs/15c_adapter_files.ipynb #af-compare-base
-#| code-fold: true
-#| code-summary: "Source of _compare_base"
 def _compare_base(who: str, model: nn.Module, settings: dict, base: dict) -> None:
     "Raise where an adapter was trained beside another layer than the one that has its name here."
     here = {n: linear for linear, names in linear_layers(model).items() for n in names}

@@ -134,8 +134,6 @@ class NdLoRA(Adapter):
         return sum(term.weight for term in self.terms)
 
 # %% ../nbs/15b_adapters.ipynb #0c45bade
-#| code-fold: true
-#| code-summary: "Source of make_adapter: an adapter by the name of its kind"
 ADAPTERS = {"lora": LoRA, "ndlora": NdLoRA}
 
 
@@ -149,8 +147,6 @@ def make_adapter(layer: str, linear: nn.Linear, kind: str, **options) -> Adapter
         raise ValueError(f"layer {layer!r}: {e}") from None
 
 # %% ../nbs/15b_adapters.ipynb #ad-find
-#| code-fold: true
-#| code-summary: "Source of find_adapters: the adapters of a model"
 def find_adapters(op: str, model: nn.Module) -> dict:       # adapter: all the names of its layer
     "The adapters of a model, at least one; an error begins with `op`."
     found = {m: names for m, names in linear_layers(model).items() if is_adapter(m)}
@@ -159,8 +155,6 @@ def find_adapters(op: str, model: nn.Module) -> dict:       # adapter: all the n
     return found
 
 # %% ../nbs/15b_adapters.ipynb #ad-train
-#| code-fold: true
-#| code-summary: "Source of train_adapters: let adapters train, and nothing else"
 def train_adapters(model: nn.Module, kept: Sequence[str] = ()) -> nn.Module:        # the same model
     "Let the adapters train, and the parameters with the names `kept`, and nothing else."
     found = find_adapters("train_adapters", model)
@@ -175,8 +169,6 @@ def train_adapters(model: nn.Module, kept: Sequence[str] = ()) -> nn.Module:    
     return model
 
 # %% ../nbs/15b_adapters.ipynb #ad-choose
-#| code-fold: true
-#| code-summary: "Source of _trainable: which parameters train in full"
 def _trainable(model: nn.Module, trainable: str | Sequence[str]) -> list:
     "Names of the parameters that are meant, in modules or alone."
     names, found = [n for n, _ in model.named_parameters(remove_duplicate=False)], []

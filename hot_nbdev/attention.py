@@ -31,8 +31,6 @@ def softmax_seen(
     return S * seen             # where nothing is seen, all weights were alike
 
 # %% ../nbs/05_attention.ipynb #3e100ec4
-#| code-fold: true
-#| code-summary: "Source of wide and full_precision: float32 at least, also under autocast"
 def wide(
     t: Tensor,
 ) -> Tensor:      # the same in float32, if it was less precise
@@ -115,8 +113,6 @@ class Seen:
         return t if self.asking is None else t.masked_fill(~self.asking.flatten(1)[:, None, :, None], 0.0)
 
 # %% ../nbs/05_attention.ipynb #05c00019
-#| code-fold: true
-#| code-summary: "Source of Mapping: the maps of a layer, and the joint map from unit vectors"
 class Mapping(nn.Module):
     "What moves values linearly has maps; a subclass has `door`, which checks its input, and `mix`, which moves values."
     def maps(self, x: Tensor, mask=None, context=None, context_mask=None) -> list:
@@ -138,8 +134,6 @@ class Mapping(nn.Module):
         return [self.joint(*given)]
 
 # %% ../nbs/05_attention.ipynb #474d7f64
-#| code-fold: true
-#| code-summary: "Source of Attention: values, and what becomes of them"
 class Attention(Mapping):
     "Values, and what becomes of them; a subclass has `to_v`, `to_out` and `mix`, which moves values from position to position."
     def __init__(self, dim: int, heads: int, order: int, causal: Sequence[int] = (), dropout: float = 0.0):
@@ -200,8 +194,6 @@ class FullAttention(Attention):
         return y.unflatten(2, x.shape[1:-1])
 
 # %% ../nbs/05_attention.ipynb #3e949f33
-#| code-fold: true
-#| code-summary: "Source of attend: the map times the values, fused where that is possible"
 def attend(
     weigh: Callable,   # (q, k, seen) -> map; perhaps with `attend(q, k, v, seen)`, which does not form one
     q: Tensor,         # (B, heads, n, d)
@@ -222,8 +214,6 @@ def attend(
     return seen.zero_rows(y)
 
 # %% ../nbs/05_attention.ipynb #2ece3655
-#| code-fold: true
-#| code-summary: "Source of fused, PyTorch's function and what it leaves to us, and of formed, one matrix"
 def fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float = 0.0) -> Tensor:
     "The softmax map times the values by PyTorch's fused function; zero where a query may see nothing."
     v = v.to(q.dtype)
@@ -244,8 +234,6 @@ def formed(
         return S[0] @ S[1]
 
 # %% ../nbs/05_attention.ipynb #99661ab1
-#| code-fold: true
-#| code-summary: "Source of Weigh and as_module: a function as a module"
 class Weigh(nn.Module):
     "A function as a module, so that a list of modules can hold it."
     def __init__(self, function: Callable):
@@ -263,8 +251,6 @@ def as_module(f: Callable) -> nn.Module:
     return f if isinstance(f, nn.Module) else Weigh(f)
 
 # %% ../nbs/05_attention.ipynb #c3dbea75
-#| code-fold: true
-#| code-summary: "Source of scaled_linear: a linear layer that starts larger"
 def scaled_linear(
     *sizes: int,            # in and out
     gain: float = 1.0,      # of the initial matrix

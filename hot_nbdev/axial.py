@@ -50,8 +50,6 @@ def out_of_batch(
     return t.movedim(list(range(1, 1 + len(others))), [2 + m for m in others])
 
 # %% ../nbs/11b_axial.ipynb #ca3e4c1a
-#| code-fold: true
-#| code-summary: "Source of the check of groups"
 def check_groups(
     name: str,               # of the layer
     groups: Sequence | None, # each entry a mode or a sequence of modes; None: one group for each mode
@@ -64,8 +62,6 @@ def check_groups(
     return tuple(pick_modes(name, g if isinstance(g, Sequence) else (g,), order, "a group") for g in groups)
 
 # %% ../nbs/11b_axial.ipynb #axlbase2
-#| code-fold: true
-#| code-summary: "Source of what masks and a context mean within slices, and of the maps"
 class AlongGroups(Attention):
     "Attention within slices along groups of modes: a subclass has `groups`, `weigh`, and `along`, which mixes values along one of them."
     def seen(self, group: Sequence[int], x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Seen:
@@ -95,8 +91,6 @@ class AlongGroups(Attention):
         return self.weigh[a] if isinstance(self.weigh, nn.ModuleList) else self.weigh
 
 # %% ../nbs/11b_axial.ipynb #axlbase3
-#| code-fold: true
-#| code-summary: "Source of the number of groups in which a query sees a key"
 def groups_seen(layer: AlongGroups, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> int | Tensor:
     "How many groups a query takes the mean of: all, or with a mask of a context, (B, 1, n1, …, nk, 1), those in which it sees a key."
     if len(layer.groups) == 1 or c is x or taking is None:
@@ -140,8 +134,6 @@ class AxialAttention(AlongGroups):
         return self.turn(into_batch(t, group).unflatten(2, [x.shape[1 + m] for m in group]), group, start).flatten(2, -2)
 
 # %% ../nbs/11b_axial.ipynb #axlstage
-#| code-fold: true
-#| code-summary: "Source of `Stages`"
 class Stages(nn.Module):
     "Attentions one after the other, each with a norm and a residual sum of its own: a subclass has `stages`, `norms`, `order` and `dim`."
     own_norm = True     # it reads the stream itself, not its norm
@@ -229,8 +221,6 @@ class MultiscaleAttention(FullAttention):
         return [self.windowed(units, x, mask, c, taking)]
 
 # %% ../nbs/11b_axial.ipynb #axlstride
-#| code-fold: true
-#| code-summary: "Source of the check of windows"
 def _check_stride(layer: Attention, steps: int | Sequence[int]) -> tuple:
     steps = tuple(steps) if isinstance(steps, Sequence) else (steps,) * layer.order
     fits = len(steps) == layer.order and all(hasattr(s, "__index__") and s >= 1 for s in steps)

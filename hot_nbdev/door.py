@@ -59,8 +59,6 @@ def merged(
     return torch.where(mask[..., None], x.reshape(*grid, dim), mask[..., None]), mask         # False is zero
 
 # %% ../nbs/05a_door.ipynb #d005000a
-#| code-fold: true
-#| code-summary: "Source of _check_input: what is no tensor of this layer"
 def _check_input(name: str, x: Tensor, order: int, dim: int, what: str) -> None:
     if not isinstance(x, Tensor) or x.layout != torch.strided or not x.is_floating_point():
         came = f"{x.dtype} and {x.layout}" if isinstance(x, Tensor) else f"of type {type(x).__name__}"
@@ -71,8 +69,6 @@ def _check_input(name: str, x: Tensor, order: int, dim: int, what: str) -> None:
                          f"{tuple(x.shape)}; change order or dim, or move the features to the end")
 
 # %% ../nbs/05a_door.ipynb #c870170b
-#| code-fold: true
-#| code-summary: "Source of _check_mask: what is no mask, or one of other sizes"
 def _check_mask(name: str, mask: Tensor, shape: Sequence[int], order: int, what: str) -> None:
     own = "mask" if what == "x" else "context_mask"
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:

@@ -24,8 +24,6 @@ from .kronecker_attention import KroneckerAttention, along, in_turn, product
 from .streams import StreamState, step
 
 # %% ../nbs/27_gpu.ipynb #3000e040
-#| code-fold: true
-#| code-summary: "Source of `record`"
 def record(
     f: Callable,            # of tensors; what it does must depend on their shapes alone
     *inputs: Tensor,        # one of each
@@ -50,8 +48,6 @@ def record(
     return replay
 
 # %% ../nbs/27_gpu.ipynb #3000e042
-#| code-fold: true
-#| code-summary: "Source of `record_steps`"
 def record_steps(
     layer: nn.Module,       # as of `step`
     frame: Tensor,          # the shape of what comes
@@ -103,8 +99,6 @@ def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, 
     tl.store(y + at, tl.reshape(t, (PF, PO, PN, PM)), mask=(I < O) & (J < N) & (K < M) & (R < F))
 
 # %% ../nbs/27_gpu.ipynb #3000e001
-#| code-fold: true
-#| code-summary: "Source of `_kernels`, which imports Triton at the first use, and of `tile_of`"
 @cache
 def _kernels() -> dict:
     "The kernels, ready for `torch.library.wrap_triton`; only here is Triton imported."
@@ -161,8 +155,6 @@ def on_chip(
 on_chip.register_fake(lambda v, A, C, L=None: v.new_empty(v.movedim(1, 4).shape).movedim(4, 1));
 
 # %% ../nbs/27_gpu.ipynb #3000001b
-#| code-fold: true
-#| code-summary: "Source of the gradients of `on_chip`"
 def _keep(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
@@ -181,8 +173,6 @@ def chip_gradients(ctx, g: Tensor) -> tuple:
 on_chip.register_autograd(chip_gradients, setup_context=_keep)
 
 # %% ../nbs/27_gpu.ipynb #3000e013
-#| code-fold: true
-#| code-summary: "Source of both kernels"
 def _means(x, y, n, D, N0, N1, N2, PQ: tl.constexpr, PD: tl.constexpr):
     "The mean of one slice, of any of three modes, over PD features."
     b, row, d = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2) * PD + tl.arange(0, PD)
@@ -213,8 +203,6 @@ def _maps(q, k, S, H, rows, total, d, scale, N0, N1, N2,
     tl.store(at, t / tl.sum(t, 1)[:, None], mask=(r < n)[:, None] & (c < n)[None, :])
 
 # %% ../nbs/27_gpu.ipynb #3000e014
-#| code-fold: true
-#| code-summary: "Source of both operations"
 @_define("hot_nbdev::slice_means", mutates_args=())
 def slice_means(
     x: Tensor,      # (B, n1, …, nk, D), k two or three
@@ -243,8 +231,6 @@ def joined_maps(
 on_chip.__module__ = slice_means.__module__ = joined_maps.__module__ = __name__     # PyTorch's objects, but from here
 
 # %% ../nbs/27_gpu.ipynb #3000e016
-#| code-fold: true
-#| code-summary: "Source of shapes and gradients of both"
 slice_means.register_fake(lambda x: x.new_empty(len(x), sum(x.shape[1:-1]), x.shape[-1]))
 
 def means_gradient(ctx, g: Tensor) -> Tensor:
@@ -277,8 +263,6 @@ def maps_gradients(ctx, g: Tensor) -> tuple:
 joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 
 # %% ../nbs/27_gpu.ipynb #3000001e
-#| code-fold: true
-#| code-summary: "Source of `unfit` and `unfit_maps`, which say where the kernels cannot be used"
 _tell = cache(logging.getLogger("hot_nbdev.fused").debug)      # each reason once
 
 def _first(what: str, t: Tensor, reasons: dict) -> str:     # why not -> whether this holds
@@ -311,8 +295,6 @@ def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Ten
         "a map, or a head, is too large": PD > 64 or P * PD > 8192})
 
 # %% ../nbs/27_gpu.ipynb #3000001f
-#| code-fold: true
-#| code-summary: "Source of `fused_product`"
 def fused_product(
     maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callable = along,      # as of `product`
 ) -> Tensor:        # (B, heads, n1, …, nk, f)

@@ -147,8 +147,6 @@ def relu_features(t: Tensor) -> Tensor:     # (…, d), both
     return t.relu() + 1e-3
 
 # %% ../nbs/09_kernels.ipynb #45b0e4f2
-#| code-fold: true
-#| code-summary: "Source of hidden: without keys that take no part"
 def hidden(
     t: Tensor,             # (…, N', f)
     keys: Tensor | None,   # bool, (…, N', 1); None: all take part
@@ -158,8 +156,6 @@ def hidden(
     return t if keys is None else t.masked_fill(~keys, value)
 
 # %% ../nbs/09_kernels.ipynb #f3bf0e43
-#| code-fold: true
-#| code-summary: "Source of features_of: both sides' features, none of which underflows"
 def features_of(
     phi: Callable,               # (…, d) -> (…, M), not negative
     q: Tensor,                   # queries, (…, N, d), divided by d^(1/4)
@@ -173,8 +169,6 @@ def features_of(
     return phi(q), hidden(phi(k), keys)
 
 # %% ../nbs/09_kernels.ipynb #b58dde45
-#| code-fold: true
-#| code-summary: "Source of row_by_row: the map where rows do not see the same keys"
 def row_by_row(
     phi: Callable,                   # as for `features_of`, and so are q and k
     q: Tensor, k: Tensor,
@@ -231,8 +225,6 @@ def running_sums(
     return s, top
 
 # %% ../nbs/09_kernels.ipynb #c25aabc9
-#| code-fold: true
-#| code-summary: "Source of scaled_sums and scaled_means: what the keys bring, and what a query reads"
 EMPTY = torch.finfo(torch.float32).min / 4     # logarithm of the scale of nothing: finite, so that no nan arises
 
 
@@ -264,8 +256,6 @@ def log_linear_attention(
         return scaled_means(a, s, top).to(v.dtype)
 
 # %% ../nbs/09_kernels.ipynb #01037db9
-#| code-fold: true
-#| code-summary: "Source of to_past and from_past: causal modes to the front and back"
 def to_past(
     t: Tensor,               # (B, heads, n, f)
     sizes: Sequence[int],    # (n1, …, nk), whose product is n
@@ -282,8 +272,6 @@ def from_past(y: Tensor, sizes: Sequence[int], causal: Sequence[int]) -> Tensor:
     return y.unflatten(-2, free or [1]).movedim(list(range(2, 2 + len(causal))), [2 + m for m in causal]).flatten(2, -2)
 
 # %% ../nbs/09_kernels.ipynb #359e3e52
-#| code-fold: true
-#| code-summary: "Source of attend_past: a grid along its causal modes"
 def attend_past(
     phi: Callable,       # as for `features_of`
     q: Tensor,           # queries, (B, heads, n, d), divided by d^(1/4)

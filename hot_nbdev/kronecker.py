@@ -14,8 +14,6 @@ from torch import Tensor
 from .tensor import contraction_sequence, mode_dot
 
 # %% ../nbs/02_kronecker.ipynb #d9e4594c
-#| code-fold: true
-#| code-summary: "Source of _check_factors: what is no matrix is refused"
 def _check_factors(name: str, mats: Sequence[Tensor], square: bool = False) -> None:
     "Raise in the name of an operation unless there is a factor and each one is a matrix, or a batch of them."
     fits = [isinstance(A, Tensor) and A.ndim > 1 and (not square or A.shape[-1] == A.shape[-2]) for A in mats]
@@ -36,8 +34,6 @@ def kron(
     return K
 
 # %% ../nbs/02_kronecker.ipynb #2adb89b8
-#| code-fold: true
-#| code-summary: "Source of _fit: what does not fit is refused, and batches broadcast"
 def _fit(name: str, mats: Sequence[Tensor], x: Tensor, square: bool = False) -> tuple:
     "Factors and `x` with the batch of all, as views, and how many axes it has; or an error that says what would fit."
     _check_factors(name, mats, square)

@@ -48,8 +48,6 @@ def along(
     return y.movedim(front, axes)
 
 # %% ../nbs/08_kronecker_attention.ipynb #8c27690a
-#| code-fold: true
-#| code-summary: "Source of product: the plain loop, and the same with one copy of the values"
 def product(
     maps: Sequence,               # for each mode (B, heads, *n_c of the other causal modes, n_m, n'_m), or a pair (L, R) for L @ R
     v: Tensor,                    # values, (B, heads, n'1, …, n'k, f)
@@ -86,8 +84,6 @@ def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callab
     return reduce(Tensor.add_, (in_turn(shares, [m], v, causal, multiply) for m in range(len(maps))))
 
 # %% ../nbs/08_kronecker_attention.ipynb #cmpmaps1
-#| code-fold: true
-#| code-summary: "Source of compare: the map of a mode, with its causal modes and masks"
 def compare(
     layer: Attention,               # with `weigh`
     m: int,                         # which mode
@@ -108,8 +104,6 @@ def compare(
     return S if empty is None else floored(S, seen, share)
 
 # %% ../nbs/08_kronecker_attention.ipynb #modemaps
-#| code-fold: true
-#| code-summary: "Source of mode_maps: the maps of all modes"
 def mode_maps(layer: Attention, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Sequence:
     "For each mode its map, or a pair (L, R) that stands for it."
     own = layer.pool(x, mask)
@@ -123,8 +117,6 @@ def mode_maps(layer: Attention, x: Tensor, mask: Tensor | None, c: Tensor, takin
     return [layer.compare(m, *each) for m, each in enumerate(zip(q, k, empties))]
 
 # %% ../nbs/08_kronecker_attention.ipynb #e400afde
-#| code-fold: true
-#| code-summary: "Source of PooledMaps: what pools, projects and compares"
 class PooledMaps(Attention):
     "The maps of all modes, from pooled queries and keys."
     def pool(self, x: Tensor, mask: Tensor | None) -> tuple:
@@ -159,8 +151,6 @@ class PooledMaps(Attention):
         return x, mask, c, taking
 
 # %% ../nbs/08_kronecker_attention.ipynb #grdsfit1
-#| code-fold: true
-#| code-summary: "Source of the check of two grids"
 def grids_fit(layer: Attention, sizes: Sequence[int], others: Sequence[int]) -> None:      # sizes of x, and of the context
     "Raise unless both grids agree along causal modes, where the mean stays in place, and where a map counts places of one grid."
     if layer.combine is mean and layer.order > 1:
@@ -205,8 +195,6 @@ class KroneckerAttention(PooledMaps):
     check_grids = grids_fit
 
 # %% ../nbs/08_kronecker_attention.ipynb #58e3d20f
-#| code-fold: true
-#| code-summary: "Source of masked: with dropout, and in full precision"
 def masked(
     combine: Callable,      # `product` or `mean`
     maps: Sequence,         # each with its share
@@ -231,8 +219,6 @@ def masked(
     return (y * (asking[:, None, ..., None] / F.threshold(weight, 0.0, 1.0))).to(kind)       # a kernel may give no weight to anything
 
 # %% ../nbs/08_kronecker_attention.ipynb #e42b451e
-#| code-fold: true
-#| code-summary: "Source of slice_sums and prefix_sums"
 def slice_sums(
     x: Tensor,               # (B, n1, …, nk, f)
     causal: Sequence[int],   # modes along which nothing may look ahead, ascending
@@ -264,8 +250,6 @@ def _shapes(sizes: Sequence[int], causal: Sequence[int]) -> list:
     return [(*(sizes[c] for c in causal if c != m), n) for m, n in enumerate(sizes)]
 
 # %% ../nbs/08_kronecker_attention.ipynb #1dce47af
-#| code-fold: true
-#| code-summary: "Source of pool: the means, and of how many positions"
 def pool(
     x: Tensor,                   # (B, n1, …, nk, dim), zero where the mask says no
     mask: Tensor | None = None,  # bool, (B, n1, …, nk)

@@ -45,8 +45,6 @@ def rank_one_distance(
     return torch.linalg.matrix_norm(rows) / max(S.shape[-1] - 1, 1) ** 0.5
 
 # %% ../nbs/21_maps.ipynb #acace3a0
-#| code-fold: true
-#| code-summary: "Source of the classes of entries"
 def _classes(n: int, by) -> Tensor:
     "The class of each entry of a map of size `n`, (n, n) of whole numbers; `by` as in `pattern_share`."
     j = torch.arange(n).expand(n, n)
@@ -77,8 +75,6 @@ def pattern_share(
     return torch.where(total > (8 * torch.finfo(S.dtype).eps) ** 2, part / total, torch.nan).to(S.dtype)
 
 # %% ../nbs/21_maps.ipynb #4475b5a0
-#| code-fold: true
-#| code-summary: "Source of `Changed`, the map that stands in place of another"
 class Changed(nn.Module):
     "The `weigh` of an attention, with another map in place of its own. `changed` puts it there."
     def __init__(self, weigh: Callable, change: Callable, heads: Sequence[int] | None = None):
@@ -113,8 +109,6 @@ def other_sample(S: Tensor) -> Tensor:
     return S.roll(1, 0)
 
 # %% ../nbs/21_maps.ipynb #4475b5a2
-#| code-fold: true
-#| code-summary: "Source of `changed`, which puts it there and takes it away"
 @contextmanager
 def changed(
     model: nn.Module,                     # an attention, or a model with such
@@ -135,8 +129,6 @@ def changed(
         _put(layers, former)
 
 # %% ../nbs/21_maps.ipynb #4475b5a3
-#| code-fold: true
-#| code-summary: "Source of its helpers"
 def _changed(layer: Attention, change: Callable, heads: Sequence[int] | None, mode: int | None) -> nn.Module:
     "The changed `weigh` of a layer: one, or one for each map."
     groups = range(layer.order) if isinstance(layer, KroneckerAttention) else getattr(layer, "groups", None)
@@ -168,8 +160,6 @@ def sum_rank_bound(
     return ((square + n * sum(trace) ** 2) / sum(torch.linalg.matrix_norm(S, 2) for S in maps) ** 2).to(kind)
 
 # %% ../nbs/21_maps.ipynb #m2200001
-#| code-fold: true
-#| code-summary: "Source of `check_blocks`"
 def check_blocks(
     name: str,        # operation, for the message
     maps: Sequence,   # for each block its maps
@@ -180,8 +170,6 @@ def check_blocks(
                          "the maps of a single layer as [maps]")
 
 # %% ../nbs/21_maps.ipynb #d92b164b
-#| code-fold: true
-#| code-summary: "Source of `map_rows`"
 def map_rows(
     maps: Sequence,              # of a model: for each block its maps, each (…, N_m, N_m)
     combine: str = "product",    # 'product' or 'sum' of the maps of a block

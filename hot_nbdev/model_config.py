@@ -54,8 +54,6 @@ class ModelConfig(Config):
         return super(ModelConfig, target).from_dict(own)
 
 # %% ../nbs/11d_model_config.ipynb #mdlkind3
-#| code-fold: true
-#| code-summary: "Source of how the class of settings is found for a word"
 def _target(cls: type, settings: dict) -> type:
     "The class of settings that `cls` reads these as: itself, or what 'model' names below it."
     kind = settings.get("model", cls.model_kind())
@@ -71,8 +69,6 @@ def _target(cls: type, settings: dict) -> type:
     return target
 
 # %% ../nbs/11d_model_config.ipynb #mdlform1
-#| code-fold: true
-#| code-summary: "Source of `_former`"
 def _former(settings: dict) -> dict:
     "Settings of a row that names its model and no format, by today's names and with the defaults of its time."
     if "model" not in settings:
@@ -85,8 +81,6 @@ def _former(settings: dict) -> dict:
     return now
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1
-#| code-fold: true
-#| code-summary: "Source of `InTurn`"
 class InTurn:
     "Names of a table; several of them with a plus between them are a name too."
     def __init__(self, table: Mapping):
@@ -99,8 +93,6 @@ class InTurn:
         return isinstance(names, str) and names.count("+") < BLOCKS and all(n in self.table for n in names.split("+"))
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1t
-#| code-fold: true
-#| code-summary: "Source of what follows from the settings, and of what must go together"
 class _Encoder(ModelConfig):
     "What follows from the settings of an encoder."
     @property

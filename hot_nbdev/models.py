@@ -33,8 +33,6 @@ from .storage import atomic_write
 from .transformer import Block, masked_mean, normalize_series
 
 # %% ../nbs/11e_models.ipynb #d9341fef
-#| code-fold: true
-#| code-summary: "Source of `Model`"
 class Model(nn.Module):
     "What all models share: settings, and a folder to live in."
     config_class = ModelConfig
@@ -67,8 +65,6 @@ class Model(nn.Module):
         return _filled(type(plan), plan.config, weights, device, dtype).eval()
 
 # %% ../nbs/11e_models.ipynb #mdlmod1
-#| code-fold: true
-#| code-summary: "Source of `_difference` and `_plan`"
 def _difference(own: dict, found: dict) -> str | None:
     "Where tensors that a model has differ from those of a file, in words; None if nowhere."
     for name, t in own.items():
@@ -89,8 +85,6 @@ def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
         raise ValueError(f"{path}: no model can be made of it: {' '.join(str(e).split())}") from e
 
 # %% ../nbs/11e_models.ipynb #mdlmod2
-#| code-fold: true
-#| code-summary: "Source of `_write` and `_filled`"
 def _write(model: nn.Module, folder: Path) -> None:
     from safetensors.torch import save_file
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,8 +106,6 @@ def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.
     return model
 
 # %% ../nbs/11e_models.ipynb #mdlmod3
-#| code-fold: true
-#| code-summary: "Source of `_read`"
 def _read(cls: type, folder: Path) -> tuple:
     "A plan of a saved model, and its weights, which fit."
     from safetensors import SafetensorError, safe_open
@@ -209,8 +201,6 @@ class HOTClassifier(Model):
         return self.head(read_tokens("HOTClassifier", c, tokens, mask, sizes))
 
 # %% ../nbs/11e_models.ipynb #mdlfc2
-#| code-fold: true
-#| code-summary: "Source of `pick_horizons`"
 def pick_horizons(
     name: str,                   # of the model, for the message
     horizon: int | str | None,   # steps ahead, "all", or None for the longest

@@ -84,8 +84,6 @@ class OfMode(Config):
         return ModeDropout(self.dropout, weigh) if self.dropout else weigh
 
 # %% ../nbs/11c_names.ipynb #namchk04
-#| code-fold: true
-#| code-summary: "Source of the check of `by_mode`"
 def check_by_mode(
     name: str,                  # of the layer, for messages
     by_mode: Mapping | None,    # {mode: its options}; modes may be negative, or text, as JSON has them
@@ -122,8 +120,6 @@ def turning(
     return AxialRotary(dim // heads, order, rotary) if joint else Rotary(dim // heads, rotary)
 
 # %% ../nbs/11c_names.ipynb #d0007b3a
-#| code-fold: true
-#| code-summary: "Source of `composed`"
 def composed(
     parts: Sequence[type],      # classes, the last of them a layer
     dim: int, heads: int, order: int,
@@ -145,8 +141,6 @@ def composed(
     return layer(dim, heads, order, causal=causal, weigh=weigh, norm=norm, dropout=dropout, bias=bias, **more, **new)
 
 # %% ../nbs/11c_names.ipynb #namlike1
-#| code-fold: true
-#| code-summary: "Source of `like`"
 def like(
     other: Callable,    # whose keyword arguments `**options` stands for
 ) -> Callable:          # a decorator
@@ -192,8 +186,6 @@ def kronecker(
                     qk_norm=qk_norm, **more, **options)
 
 # %% ../nbs/11c_names.ipynb #e47837ff
-#| code-fold: true
-#| code-summary: "Source of `full`, `full_linear` and `multiscale`"
 @like(composed)
 def full(dim: int, heads: int, order: int, **options) -> FullAttention:
     "Full attention from settings."
@@ -213,8 +205,6 @@ def multiscale(dim: int, heads: int, order: int, *, stride=2, **options) -> Mult
     return composed([MultiscaleAttention], dim, heads, order, stride=stride, **options)
 
 # %% ../nbs/11c_names.ipynb #ce6f8d93
-#| code-fold: true
-#| code-summary: "Source of `axial` and `divided`"
 @like(composed)
 def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **options) -> AxialAttention:
     "Axial attention from settings."
@@ -234,8 +224,6 @@ def divided(dim, heads, order, groups: Sequence | None = None, *, rotary=None, b
     return DividedAttention(dim, heads, order, groups, stage, **options)
 
 # %% ../nbs/11c_names.ipynb #68bb5c94
-#| code-fold: true
-#| code-summary: "Source of `hot1`, `hot2` and `tied`"
 @like(kronecker)
 def hot1(dim, heads, order, *, pool="sum", qk_norm=False, **options) -> KroneckerAttention:
     "The first paper's attention from settings."
@@ -258,8 +246,6 @@ def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5,
     return composed([kind], dim, heads, order, [(m,) for m in range(order)], **options)
 
 # %% ../nbs/11c_names.ipynb #4001148b
-#| code-fold: true
-#| code-summary: "Source of `spatial` and `none`"
 @like(axial)
 def spatial(dim, heads, order, **options) -> AxialAttention:
     "Axial attention along all modes but the first, together."

@@ -20,8 +20,6 @@ from .tensor import contraction_sequence, shared_product
 from .universality import kron_cp
 
 # %% ../nbs/13_ndlinear.ipynb #nd-check
-#| code-fold: true
-#| code-summary: "Source of _sequence, _features and _bias, which check what the layer is made of"
 def _sequence(name: str, sequence: Sequence[int] | None, modes: int) -> tuple:
     "The sequence in which the modes act, or an error."
     found = tuple(range(modes) if sequence is None else sequence if isinstance(sequence, Iterable) else [sequence])
@@ -75,8 +73,6 @@ def flops(
     return found
 
 # %% ../nbs/13_ndlinear.ipynb #nd-rule
-#| code-fold: true
-#| code-summary: "Source of _way: the sequence, and whether biases go with their modes"
 def _way(D: tuple, H: tuple, sequence: tuple, each: bool) -> tuple:
     "The sequence in which the modes are multiplied, and whether each product starts from the bias of its mode."
     cheapest = tuple(contraction_sequence(D, H))
@@ -84,8 +80,6 @@ def _way(D: tuple, H: tuple, sequence: tuple, each: bool) -> tuple:
     return (sequence if own else cheapest), own
 
 # %% ../nbs/13_ndlinear.ipynb #nd-run
-#| code-fold: true
-#| code-summary: "Source of _run: algorithm 1 in the way that was chosen"
 def _run(x: Tensor, weights: list, biases: list, sequence: tuple, way: tuple) -> Tensor:
     "Algorithm 1 in this way: biases are one vector for each mode, or one tensor for all, or none."
     N, (taken, own) = len(weights), way
@@ -97,8 +91,6 @@ def _run(x: Tensor, weights: list, biases: list, sequence: tuple, way: tuple) ->
     return x.contiguous()
 
 # %% ../nbs/13_ndlinear.ipynb #nd-check-x
-#| code-fold: true
-#| code-summary: "Source of _check_input, which checks an input"
 def _check_input(name: str, x: Tensor, sizes: tuple, dtype: torch.dtype, known: str = "in_features is") -> None:
     "Raise unless `x` is a tensor of this dtype, and its last axes have these sizes."
     if not isinstance(x, Tensor) or x.dtype != dtype and not torch.is_autocast_enabled(x.device.type):
@@ -115,8 +107,6 @@ def _check_input(name: str, x: Tensor, sizes: tuple, dtype: torch.dtype, known: 
     raise ValueError(f"{name}: {wrong}; x.movedim brings modes to the end, x.unflatten(-1, {sizes}) cuts features into them")
 
 # %% ../nbs/13_ndlinear.ipynb #nd-func
-#| code-fold: true
-#| code-summary: "Source of nd_linear: the layer as a function"
 def nd_linear(
     x: Tensor,                                        # (*batch, D_1, …, D_N)
     weights: Sequence[Tensor],                        # W_k, (H_k, D_k), one for each mode
@@ -136,8 +126,6 @@ def nd_linear(
     return _run(x, weights, biases, sequence, _way(D, H, sequence, came == each))
 
 # %% ../nbs/13_ndlinear.ipynb #nd-twin
-#| code-fold: true
-#| code-summary: "Source of _nearest_factors, the factors of the nearest Kronecker product"
 def _nearest_factors(S: Tensor, D: tuple, H: tuple) -> Sequence[Tensor]:
     "The factors of the Kronecker product nearest to a matrix."
     if len(D) == 1:
@@ -149,8 +137,6 @@ def _nearest_factors(S: Tensor, D: tuple, H: tuple) -> Sequence[Tensor]:
     return [S.new_zeros(h, d) for h, d in zip(H, D)]        # nothing to fit, and nothing to divide by
 
 # %% ../nbs/13_ndlinear.ipynb #nd-twin-back
-#| code-fold: true
-#| code-summary: "Source of _Dense, the way to a dense layer and back"
 class _Dense:
     "The way to a dense layer and back, for NdLinear."
     @torch.no_grad()
@@ -182,8 +168,6 @@ class _Dense:
         return layer.train(linear.training)
 
 # %% ../nbs/13_ndlinear.ipynb #nd-parameters
-#| code-fold: true
-#| code-summary: "Source of _Parameters, the parameters as lists and their start"
 class _Parameters:
     "The parameters of NdLinear as lists, and their start."
     def _listed(self, kind: str, count: int) -> list:
@@ -246,8 +230,6 @@ def effective_dimension(
     return sum(d * h for d, h in zip(D, H)) - (len(D) - 1) + extra
 
 # %% ../nbs/13_ndlinear.ipynb #nd-error
-#| code-fold: true
-#| code-summary: "Source of approximation_error"
 @torch.no_grad()
 def approximation_error(
     linear: nn.Linear,  # dense layer, (D_1 ⋯ D_N) to (H_1 ⋯ H_N)

@@ -81,8 +81,6 @@ def alibi(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     return score - alibi_slopes(h.numel(), h.device).view(h.shape) * (i - j).abs()
 
 # %% ../nbs/24_near.ipynb #2fcdf2ba
-#| code-fold: true
-#| code-summary: "Source of `LearnedBias`"
 class LearnedBias(nn.Module):
     "A score_mod with an entry for each head and distance up to `reach`; distances beyond share the last."
     def __init__(
@@ -106,8 +104,6 @@ class LearnedBias(nn.Module):
         return score + self.table[h, ((i - j) - self.first).clamp(0, last)].to(score.dtype)
 
 # %% ../nbs/24_near.ipynb #04fcf6b0
-#| code-fold: true
-#| code-summary: "Source of `ModeDropout`"
 class ModeDropout(nn.Module):
     "In training, with a chance, the identity in place of a sample's map of the mode."
     one_grid = True

@@ -112,8 +112,6 @@ def strides(
     return list(zip_longest(*map(_prime_factors, patch), fillvalue=1))
 
 # %% ../nbs/11a_patches.ipynb #691c9207
-#| code-fold: true
-#| code-summary: "Source of names, and of `choose`"
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlinearities by name
 PADDINGS = {"zeros": "constant", "circular": "circular"}    # name -> what torch calls it
 
@@ -125,8 +123,6 @@ def choose(owner: str, name: str, value, table: Mapping):
     return table[value]
 
 # %% ../nbs/11a_patches.ipynb #ptcconv4
-#| code-fold: true
-#| code-summary: "Source of the check of a stem of convolutions"
 def _check_stem(stem: nn.Module, causal: Sequence[int]) -> None:
     "Raise unless PyTorch has a convolution along these modes, and no padding shows a causal mode its end."
     if not 1 <= len(stem.modes) <= 3:
@@ -137,8 +133,6 @@ def _check_stem(stem: nn.Module, causal: Sequence[int]) -> None:
                          f"but causal is {tuple(causal)}; choose 'zeros', or leave causal out")
 
 # %% ../nbs/11a_patches.ipynb #ptcconv3
-#| code-fold: true
-#| code-summary: "Source of the way into the batch and back"
 class _Convolutions(nn.Module):
     "Layers along the cut modes of a tensor; the other modes belong to the batch."
     whole = True    # takes the tensor and its mask, not flattened patches
@@ -205,8 +199,6 @@ class LocalStem(ConvStem):
         return list(range(len(self.patch))), [self.patch], [[max(width, p) for p in self.patch]]
 
 # %% ../nbs/11a_patches.ipynb #ptcchk1
-#| code-fold: true
-#| code-summary: "Source of the check of a model's input: what a mask leaves out is zero from here on, even nan"
 def check_input(
     name: str,            # of the layer, for messages
     x: Tensor,            # (*batch, n1, …, nk, channels)

@@ -18,8 +18,6 @@ from .attention import formed, softmax_map
 from .tensor import contraction_sequence
 
 # %% ../nbs/08c_plans.ipynb #joinapar
-#| code-fold: true
-#| code-summary: "Source of joined and apart: all modes as one tensor"
 class Slices(list):
     "A tensor for each mode, views of one, `whole`."
     alike = property(lambda self: all(t.shape[-2] == self[0].shape[-2] for t in self))      # are the modes of one size?
@@ -53,8 +51,6 @@ def apart(whole: Tensor, shapes: Sequence, causal: Sequence[int]) -> Sequence:  
     return found
 
 # %% ../nbs/08c_plans.ipynb #7f1e5393
-#| code-fold: true
-#| code-summary: "Source of steps_of: all plans, and their costs"
 def steps_of(
     maps: Sequence,          # of all modes: matrices, or pairs (L, R) that stand for L @ R
     modes: Sequence[int],    # those to be applied
@@ -89,8 +85,6 @@ def _plan(parts: Sequence, entries: int) -> tuple:
     return cost, steps
 
 # %% ../nbs/08c_plans.ipynb #00ef7679
-#| code-fold: true
-#| code-summary: "Source of jointly: the joint map of several causal modes, times the values"
 def jointly(
     maps: Sequence,          # of all modes, as in `product`
     v: Tensor,               # (B, heads, n1, …, nk, f)

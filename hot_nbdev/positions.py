@@ -34,8 +34,6 @@ def stretch(
     return torch.lerp(table.index_select(axis, low), table.index_select(axis, (low + 1).clamp(max=n - 1)), weight)
 
 # %% ../nbs/10_positions.ipynb #7b306616
-#| code-fold: true
-#| code-summary: "Source of the check of modes"
 def pick_modes(
     name: str,                    # of the layer, for messages
     modes: Sequence[int] | None,  # perhaps negative; None: all
@@ -51,8 +49,6 @@ def pick_modes(
     return tuple(sorted(int(m) % order for m in modes))
 
 # %% ../nbs/10_positions.ipynb #a600000a
-#| code-fold: true
-#| code-summary: "Source of `AddedPositions`"
 class AddedPositions(nn.Module):
     "Adds to each token what a `table` holds for its place; a subclass has `dim`, `order`, `modes` and `table`."
     def forward(
@@ -68,8 +64,6 @@ class AddedPositions(nn.Module):
         return f"dim={self.dim}, order={self.order}, modes={self.modes}"
 
 # %% ../nbs/10_positions.ipynb #a8fb6563
-#| code-fold: true
-#| code-summary: "Source of `LearnedPositions`"
 class LearnedPositions(AddedPositions):
     "Adds learned vectors to the tokens: one table for each mode, or one for the whole grid."
     def __init__(
@@ -128,8 +122,6 @@ def rotate(
     return torch.cat([a * c - b * s, a * s + b * c], -1).to(t.dtype)
 
 # %% ../nbs/10_positions.ipynb #cd09ef35
-#| code-fold: true
-#| code-summary: "Source of split_planes: each mode its share of the planes"
 def split_planes(
     name: str,             # of the layer, for messages
     dim: int,              # number of features
@@ -143,8 +135,6 @@ def split_planes(
     return {m: (sum(counts[:i]), counts[i]) for i, m in enumerate(modes)}
 
 # %% ../nbs/10_positions.ipynb #40b21db3
-#| code-fold: true
-#| code-summary: "Source of `SineCosinePositions`"
 class SineCosinePositions(AddedPositions):
     "Adds cosines and sines of the positions to the tokens; each mode has its share of the features."
     def __init__(
@@ -173,8 +163,6 @@ class SineCosinePositions(AddedPositions):
         return torch.cat([angles.cos(), angles.sin()], -1)
 
 # %% ../nbs/10_positions.ipynb #62bfa386
-#| code-fold: true
-#| code-summary: "Source of the checks of a rotation and of what is turned"
 def _check_rotary(name: str, head_dim: int, modes: Sequence[int] | None) -> None:
     if head_dim < 2 or head_dim % 2 or any(m < 0 for m in modes or ()):
         raise ValueError(f"{name}: head_dim is {head_dim} and modes is {modes}; give a positive even number, since features are turned in "
@@ -224,8 +212,6 @@ class Rotary(nn.Module):
         return f"head_dim={self.head_dim}, modes={self.modes}, base={self.base:g}"
 
 # %% ../nbs/10_positions.ipynb #turned01
-#| code-fold: true
-#| code-summary: "Source of places: where each stream of a batch stands"
 def places(t: Tensor, n: int, start: Tensor) -> Tensor:
     "Positions start, start + 1, … of each stream, broadcast to t (B', heads, …, n, d); `start` is (B,), and B divides B'."
     start = start.repeat_interleave(len(t) // max(len(start), 1)).view(-1, *[1] * (t.ndim - 2))

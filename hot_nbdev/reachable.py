@@ -71,8 +71,6 @@ def positive_basis(
     return torch.cat([J[None], J + 0.9 / N * moves])
 
 # %% ../nbs/07_reachable.ipynb #97fe2316
-#| code-fold: true
-#| code-summary: "Source of head_decomposition: part 1, step by step"
 def head_decomposition(
     S: Tensor,                          # (n, n), in the reachable space; float64 is advised
     sizes: Sequence[int],               # (N_1, …, N_k) with product n

@@ -71,15 +71,11 @@ def linear_layers(model: nn.Module) -> dict:        # module: all its names
     return found
 
 # %% ../nbs/15a_replacing.ipynb #rp-select-help
-#| code-fold: true
-#| code-summary: "Source of meant: names near to one that does not exist"
 def meant(name: str, known: Iterable) -> str:
     "What may have been meant by a name that does not exist: the nearest of those known, else the first, for a message."
     return ", ".join(map(repr, get_close_matches(name, known, 3, 0.3) or list(known)[:3])) or "none"
 
 # %% ../nbs/15a_replacing.ipynb #rp-select
-#| code-fold: true
-#| code-summary: "Source of select_layers: the layers that are meant, or an error"
 def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Callable) -> dict:   # module: all its names
     "The linear layers meant by names, patterns such as '*.ff.*' or f(name, module), each once; errors begin with `op`."
     found, chosen = linear_layers(model), {}
@@ -99,8 +95,6 @@ def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Calla
     return {module: names for module, names in found.items() if module in chosen}
 
 # %% ../nbs/15a_replacing.ipynb #rp-split
-#| code-fold: true
-#| code-summary: "Source of split_features: the sizes of the modes"
 def split_features(
     who: str, linear: nn.Module,                # how an error begins; anything with in_features and out_features
     in_features: Sequence[int] | None = None, out_features: Sequence[int] | None = None,    # default: nearest to square
@@ -118,8 +112,6 @@ def split_features(
     return D, H
 
 # %% ../nbs/15a_replacing.ipynb #rp-ties
-#| code-fold: true
-#| code-summary: "Source of _check_ties: what would break is refused"
 def _check_ties(model: nn.Module, chosen: dict) -> None:
     "Raise if a replaced layer shares a parameter with something that stays, or has hooks."
     owners = {p: names[0] for linear, names in chosen.items() for p in linear.parameters()}
@@ -133,8 +125,6 @@ def _check_ties(model: nn.Module, chosen: dict) -> None:
                              "on the new layer")
 
 # %% ../nbs/15a_replacing.ipynb #rp-new
-#| code-fold: true
-#| code-summary: "Source of put_layer: a module where names say"
 def put_layer(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.Module:
     "The model, with a module where names say; the empty name is the model itself."
     for name in names:
@@ -145,8 +135,6 @@ def put_layer(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.M
     return model
 
 # %% ../nbs/15a_replacing.ipynb #rp-stand-in
-#| code-fold: true
-#| code-summary: "Source of _stand_in: the new layer, with flags, mode and ties of the old one"
 def _stand_in(name: str, linear: nn.Linear, D: tuple, H: tuple, how: str, made: dict) -> FlatNdLinear:
     "The layer that stands in for a dense one, with its flags and its mode; what layers shared they share again."
     W, b = linear.weight, linear.bias
@@ -164,8 +152,6 @@ def _stand_in(name: str, linear: nn.Linear, D: tuple, H: tuple, how: str, made: 
     return FlatNdLinear(layer).train(linear.training)
 
 # %% ../nbs/15a_replacing.ipynb #rp-replace
-#| code-fold: true
-#| code-summary: "Source of replace_linear"
 def replace_linear(
     model: nn.Module,           # changed in place, unless copy=True
     select: str | Sequence[str] | Callable = "*",       # names, patterns such as '*.ff.*', or f(name, module)

@@ -27,8 +27,6 @@ from .streams import advance, counted, drops
 from .variants import combined
 
 # %% ../nbs/26_sharding.ipynb #5e4d0001
-#| code-fold: true
-#| code-summary: "Source of `sent`, and of the two calls that it counts"
 _counting = []          # lists of those that count now
 
 @contextmanager
@@ -101,8 +99,6 @@ class Cut:
         return nn.functional.pad(t, [0, 0] * (-axis - 1) + [self.start, self.whole - self.start - self.own])
 
 # %% ../nbs/26_sharding.ipynb #b5f52902
-#| code-fold: true
-#| code-summary: "Source of `local_part`, which cuts what is whole"
 def local_part(
     t: Tensor,          # the whole tensor, or a mask
     mesh, axes: dict,   # DeviceMesh; axis of t -> axis of the mesh
@@ -130,8 +126,6 @@ def to_rows(t: Tensor, cut: Cut, F: int) -> Tensor:
     return torch.cat([piece.view(cut.own, N, c) for piece, c in zip(found, widths)], -1)
 
 # %% ../nbs/26_sharding.ipynb #607e8d6f
-#| code-fold: true
-#| code-summary: "Source of `_over_parts`, which adds up sums over slices"
 def _over_parts(sums: list, causal: Sequence[int], cuts: Sequence[Cut]) -> list:
     "Sums over the slices of the whole tensor from those over the slices of its parts."
     for cut in cuts:
@@ -145,8 +139,6 @@ def _over_parts(sums: list, causal: Sequence[int], cuts: Sequence[Cut]) -> list:
     return sums
 
 # %% ../nbs/26_sharding.ipynb #112eb3b6
-#| code-fold: true
-#| code-summary: "Source of part_means: means over slices that stand on several processes"
 def part_means(
     x: Tensor, mask: Tensor | None,     # (B, n1, …, nk, f): the own part, zero where the mask says no
     causal: Sequence[int],      # causal modes; one of several may not be cut
@@ -162,8 +154,6 @@ def part_means(
     return [(s / max(c, 1)).to(x.dtype) for s, c in zip(sums, counts)], counts
 
 # %% ../nbs/26_sharding.ipynb #a13c76b0
-#| code-fold: true
-#| code-summary: "Source of multiply_part: a mode product along the cut mode"
 def multiply_part(
     A: Tensor,          # (B, heads, *n_c of the other causal modes, n', n): the map of a mode, or a factor of it
     y: Tensor,          # (B, heads, n1, …, nk, f): the own part, or with the features between two thin factors
@@ -181,8 +171,6 @@ def multiply_part(
     return to_rows(t.movedim(1, 0), cut, F).view(cut.own, *after).movedim([*range(len(first))], first)
 
 # %% ../nbs/26_sharding.ipynb #398a6c22
-#| code-fold: true
-#| code-summary: "Source of `Sharded`"
 class Sharded:
     "A part before Kronecker attention: of its tensor each process has a part. `shard_modes` puts it there."
     def door(self, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None) -> tuple:
@@ -217,8 +205,6 @@ class Sharded:
 advance.register(Sharded, Sharded.joint);
 
 # %% ../nbs/26_sharding.ipynb #f85d3429
-#| code-fold: true
-#| code-summary: "Source of `ModeParts`"
 @dataclass
 class ModeParts:
     "Which modes are cut over which axes of a mesh of devices."
@@ -243,8 +229,6 @@ class ModeParts:
         return tuple(found)
 
 # %% ../nbs/26_sharding.ipynb #236ca4e1
-#| code-fold: true
-#| code-summary: "Source of what the processes tell one another"
 def _told(name: str, shape: list, mode: int, group, device) -> list:
     "The sizes of the parts of a mode, as each process tells; raise unless all else is the same everywhere."
     table = torch.zeros(distributed.get_world_size(group), len(shape), dtype=torch.int64, device=device)
@@ -257,8 +241,6 @@ def _told(name: str, shape: list, mode: int, group, device) -> list:
     return columns[1 + mode]
 
 # %% ../nbs/26_sharding.ipynb #fa0ba998
-#| code-fold: true
-#| code-summary: "Source of the parts before positions and patches, and of what is known to work on a part"
 class Placed:
     "A part before positions: of a whole tensor those of the own part. `shard_modes` puts it there."
     def forward(self, x: Tensor) -> Tensor:
@@ -280,8 +262,6 @@ CONTAINERS = (HOTEncoder, HOTSegmenter, nn.Sequential, nn.ModuleList)
 POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Tanh, NoAttention)
 
 # %% ../nbs/26_sharding.ipynb #ec7f7c01
-#| code-fold: true
-#| code-summary: "Source of the check of modules"
 def _to_cut(name: str, module: nn.Module, pointwise: tuple):
     "(name, module, part before it) of modules that must know of the parts; raise if a module is not known to work on a part."
     part = next((part for cls, part in SHARDED.items() if isinstance(module, cls)), None)
@@ -297,8 +277,6 @@ def _to_cut(name: str, module: nn.Module, pointwise: tuple):
             yield from _to_cut(f"{name}.{n}".lstrip("."), child, pointwise)
 
 # %% ../nbs/26_sharding.ipynb #7e58d8b0
-#| code-fold: true
-#| code-summary: "Source of shard_modes: let a model work on parts"
 def shard_modes(
     model: nn.Module,            # a KroneckerAttention, a Block, an encoder, a segmenter, or a sequence of such; changed in place
     mesh, modes: dict,           # DeviceMesh; mode -> axis of the mesh, its name or its number
@@ -324,8 +302,6 @@ def shard_modes(
     return model
 
 # %% ../nbs/26_sharding.ipynb #19b7efb9
-#| code-fold: true
-#| code-summary: "Source of whole_tensor: the parts put together, and of sum_gradients: gradients of the weights, added up"
 def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the part, floating -> axis of the mesh
     "Put the parts of all processes together; differentiable."
     for axis, name in axes.items():

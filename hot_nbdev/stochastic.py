@@ -22,8 +22,6 @@ def is_row_stochastic(
     return ((S >= -tol).all(-1) & ((sums - 1).abs() <= tol)).all(-1)
 
 # %% ../nbs/06_stochastic.ipynb #d5c5f0c3
-#| code-fold: true
-#| code-summary: "Source of what the functions below share: their question to the input, and float32 for half precision"
 def _single(S: Tensor) -> Tensor:
     "`S` in a dtype that LAPACK knows: half precision is worked on in float32."
     return S.float() if S.dtype in (torch.float16, torch.bfloat16) else S

@@ -28,8 +28,6 @@ from .streams import StreamState, advance, attend_next, check_owner, map_of, ste
 from .transformer import Block
 
 # %% ../nbs/23a_streaming.ipynb #e980233c
-#| code-fold: true
-#| code-summary: "Source of the steps of full and multiscale attention"
 def _attend_grid(weigh: Callable, q: Tensor, k: Tensor, v: Tensor, seen: Seen, past: dict) -> tuple:
     "What `attend` does, with a past: (B, heads, n, f), and what is kept."
     if not seen.causal:                             # each frame for itself
@@ -49,8 +47,6 @@ def _(layer: FullAttention, x, mask, state, start):     # windows, where it has 
     return layer.to_out(merge(y.unflatten(2, seen.queries))), replace(state, tensors=kept)
 
 # %% ../nbs/23a_streaming.ipynb #ba2c648d
-#| code-fold: true
-#| code-summary: "Source of the steps of axial attention"
 @advance.register
 def _(layer: AxialAttention, x, mask, state, start):
     v, total, inner = split(layer.to_v(x), layer.heads), 0, []
@@ -70,8 +66,6 @@ from .streams import mix_frames, remember
 from .tied import MixedAttention, TiedAttention, turned
 
 # %% ../nbs/23a_streaming.ipynb #stm00td1
-#| code-fold: true
-#| code-summary: "Source of the steps of tied attention"
 @advance.register
 def _(layer: TiedAttention, x, mask, state, start):
     c, past, kept, maps = layer.causal[0], state.tensors, {}, [None] * layer.order
@@ -100,8 +94,6 @@ def _(layer: TiedAttention, x, mask, state, start):
 advance.register(MixedAttention, advance.dispatch(nn.Module));
 
 # %% ../nbs/23a_streaming.ipynb #8eb388f2
-#| code-fold: true
-#| code-summary: "Source of the steps of divided attention, of none, and of blocks"
 @advance.register
 def _(layer: DividedAttention, x, mask, state, start):
     added, inner = 0, []
@@ -119,8 +111,6 @@ def _(layer: Block, x, state=None, mask=None):
     return layer.rest(x, y), state
 
 # %% ../nbs/23a_streaming.ipynb #c17a5f40
-#| code-fold: true
-#| code-summary: "Source of `_with_tail`, which keeps the frames that a stem reaches back to, and of `_placed`"
 def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past: dict) -> tuple:
     "Frames with those before that the stem needs, their mask, how many tokens those are, and what to keep for the next."
     stem, n, axis, reach = encoder.embed.proj, encoder.config.patch[c], c + 1, 0
@@ -149,8 +139,6 @@ def _placed(encoder: HOTEncoder, x: Tensor, c: int, age: list) -> Tensor:
     return positions(x, {c: (first, whole)})
 
 # %% ../nbs/23a_streaming.ipynb #320c155c
-#| code-fold: true
-#| code-summary: "Source of `_tokens`, which steps an encoder"
 def _tokens(encoder: HOTEncoder, x: Tensor, state: StreamState, mask: Tensor | None) -> tuple:
     "Tokens of the frames that come next (B, n1, …, nk, in_channels), which of them take part, and the state behind them."
     c, inner = encoder.config.causal[0] % encoder.config.order, []
@@ -175,8 +163,6 @@ def _running_mean(tokens: Tensor, taking: Tensor | None, axes: list, past: dict)
     return (kept["total"] / kept["number"].clamp(min=1)).to(tokens.dtype), kept
 
 # %% ../nbs/23a_streaming.ipynb #717250d5
-#| code-fold: true
-#| code-summary: "Source of `_answer`, which steps the heads"
 def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, sizes: torch.Size) -> tuple:
     "What the head says of new tokens, of a part of these sizes, and what it keeps."
     c = model.config
@@ -212,8 +198,6 @@ def _(model: Model, x, state=None, mask=None):      # x and mask as `forward` ta
     return y.reshape(*batch, *y.shape[1:]), StreamState(own, tensors=kept, inner=(inner,))
 
 # %% ../nbs/23a_streaming.ipynb #8d049f18
-#| code-fold: true
-#| code-summary: "Source of `_model_door`"
 def _model_door(model: Model, x: Tensor, mask: Tensor | None, own: str) -> tuple:
     "x and mask with the batch axes as one, and these axes, if the model can be stepped."
     c, series = model.config, isinstance(model, HOTForecaster)
@@ -231,8 +215,6 @@ def _model_door(model: Model, x: Tensor, mask: Tensor | None, own: str) -> tuple
     return *(None if t is None else t.reshape(prod(batch), *t.shape[len(batch):]) for t in (x, mask)), batch
 
 # %% ../nbs/23a_streaming.ipynb #52ea172d
-#| code-fold: true
-#| code-summary: "Source of `save_state` and `load_state`"
 _BLANK = 64 * b"0"      # in place of the digest, while it is computed
 
 def save_state(state: StreamState, path: str | Path) -> None:

@@ -47,8 +47,6 @@ class StreamState:
 torch.export.register_dataclass(StreamState)
 
 # %% ../nbs/23_streams.ipynb #c34f1745
-#| code-fold: true
-#| code-summary: "Source of `sum_dtype` and `counted`"
 def sum_dtype(device: torch.device) -> torch.dtype:
     "In which precision sums over a long past are kept: float64 where the device has it."
     return torch.float32 if device.type == "mps" else torch.float64
@@ -59,8 +57,6 @@ def counted(t: Tensor, taking: Tensor | None = None) -> Tensor:     # (…, f), 
     return torch.cat([t, ones.expand(*t.shape[:-1], 1)], -1)
 
 # %% ../nbs/23_streams.ipynb #92dca1a6
-#| code-fold: true
-#| code-summary: "Source of `prefix_means`: means over all frames so far"
 def prefix_means(
     x: Tensor, mask: Tensor | None,     # new frames (B, n1, …, nk, dim), and which places take part
     time: int, past: dict,              # the causal mode; tensors of the state, at first none
@@ -74,8 +70,6 @@ def prefix_means(
     return means, counts, {f"sum{m}": s[:, -1] for m, s in enumerate(sums) if m != time}
 
 # %% ../nbs/23_streams.ipynb #1fca9e10
-#| code-fold: true
-#| code-summary: "Source of `attend_next`: new frames attend to all frames so far"
 def attend_next(
     weigh: Callable,                    # (q, k, seen) -> map
     q: Tensor, k: Tensor, v: Tensor,    # of new frames, (B, heads, C, N, d), (…, N', d), (…, N', f)
@@ -97,8 +91,6 @@ def attend_next(
         return (S.to(v.dtype) @ v).unflatten(2, frames), kept
 
 # %% ../nbs/23_streams.ipynb #02b0ae22
-#| code-fold: true
-#| code-summary: "Source of `remember`, which joins what was kept and what is new, and of `map_of` and `_seen`: nothing looks ahead"
 def remember(k: Tensor, v: Tensor, taking: Tensor | None, past: dict, span: int | None) -> tuple:
     "Keys, values, and perhaps which take part, of all frames so far; and of them what is kept."
     if taking is None and "taking" in past:         # some streams began anew
@@ -133,8 +125,6 @@ def advance(
     raise ValueError(f"steps: {type(layer).__name__} cannot be stepped; call it on all frames")
 
 # %% ../nbs/23_streams.ipynb #5c0a11d1
-#| code-fold: true
-#| code-summary: "Source of `mix_frames`: the layer's own `combine`, with time from all frames"
 def mix_frames(
     layer: KroneckerAttention, x: Tensor, mask: Tensor | None,      # new frames (B, n1, …, nk, dim); which places take part
     maps: list,         # of the modes, those of the new frames; None for time
@@ -156,8 +146,6 @@ def mix_frames(
     return layer.to_out(merge(y).to(x.dtype))
 
 # %% ../nbs/23_streams.ipynb #bb9a546b
-#| code-fold: true
-#| code-summary: "Source of `advance` for Kronecker attention"
 @advance.register
 def _(layer: KroneckerAttention, x, mask, state, start):
     "Old values are summed along time; what else is mixed is mixed within the frame."
@@ -175,8 +163,6 @@ def _(layer: KroneckerAttention, x, mask, state, start):
     return mix_frames(layer, x, mask, maps, old), replace(state, tensors=kept)
 
 # %% ../nbs/23_streams.ipynb #366b9525
-#| code-fold: true
-#| code-summary: "Source of the checks: one causal mode, no dropout, and whose state it is"
 def time_of(layer: nn.Module, causal: Sequence[int]) -> int:
     "The one causal mode of a layer or model that can be stepped now."
     name = type(layer).__name__
@@ -207,8 +193,6 @@ def _made_of(part) -> str:
     return f"{type(part).__name__}({', '.join(f'{n}={_made_of(v)}' for n, v in own.items())})"
 
 # %% ../nbs/23_streams.ipynb #e625e9a7
-#| code-fold: true
-#| code-summary: "Source of `_door`, which checks frames and mask"
 def _door(layer: nn.Module, x: Tensor, mask: Tensor | None, state: StreamState, c: int) -> tuple:
     "Frames and mask with the batch axes as one, if they go on where the state ends; and the sizes of a frame."
     if mask is None and state.masked:
@@ -240,8 +224,6 @@ def steps(
     return y.reshape(x.shape), StreamState(own, sizes, mask is not None, {**after.tensors, "age": age + new}, after.inner)
 
 # %% ../nbs/23_streams.ipynb #b29e1293
-#| code-fold: true
-#| code-summary: "Source of `step`: one frame, without the axis of time"
 def step(
     layer: nn.Module,                   # an attention with one causal mode, or a block of one
     frame: Tensor,                      # (*batch, sizes of the other modes, dim)
@@ -265,8 +247,6 @@ def _running(phi: Callable, q: Tensor, k: Tensor, v: Tensor, past: dict, taking:
     return over(y[..., :-1], y[..., -1:]).to(v.dtype), {"sums": s[:, :, -1]}
 
 # %% ../nbs/23_streams.ipynb #62cb399f
-#| code-fold: true
-#| code-summary: "Source of `_kernel_next`, which gives a share of each row evenly where there is a mask: a kernel with one feature, 1, does that"
 def _kernel_next(weigh: KernelMap, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None, share: float) -> tuple:
     "With a kernel: sums whose size does not grow."
     q, k = weigh.scaled(q, k)
@@ -283,8 +263,6 @@ def select_streams(state: StreamState, rows: Sequence[int]) -> StreamState:
     return state.map(lambda tensors: {n: t[rows] for n, t in tensors.items()})
 
 # %% ../nbs/23_streams.ipynb #ea816f5b
-#| code-fold: true
-#| code-summary: "Source of `restart_streams`"
 def restart_streams(state: StreamState, rows: Sequence[int]) -> StreamState:
     "Forget the past of the streams with these numbers, which then are as new ones; the others go on."
     rows = torch.tensor(_rows(state, rows, "restart_streams"), dtype=torch.long)
@@ -302,8 +280,6 @@ def _rows(state: StreamState, rows: Sequence[int], op: str) -> list:
     return rows
 
 # %% ../nbs/23_streams.ipynb #e288d324
-#| code-fold: true
-#| code-summary: "Source of `_scaled`"
 def _scaled(phi: nn.Module, q: Tensor, k: Tensor, v: Tensor, past: dict, taking: Tensor | None) -> tuple:
     "The same for features with logarithms: each sum has a scale of its own, so that nothing overflows."
     a, b = phi.logarithms(q), hidden(phi.logarithms(hidden(k, taking)), taking, -inf)

@@ -16,8 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # %% ../nbs/01_tensor.ipynb #9c95a720
-#| code-fold: true
-#| code-summary: "Source of _axis: the axis of a mode, or an error"
 def _axis(op: str, ndim: int, mode: int) -> int:
     "The axis `mode` counted from 0, or an error in the name of `op`."
     if not -ndim <= mode < ndim:
@@ -85,8 +83,6 @@ def shared_product(
     return y.reshape(*before, d, *after)
 
 # %% ../nbs/01_tensor.ipynb #afcd0de1
-#| code-fold: true
-#| code-summary: "Source of _check_factor: what does not fit is refused"
 def _check_factor(x: Tensor, A: Tensor, axis: int, batch: int, bias: Tensor | None) -> None:
     "Raise unless `mode_dot` can multiply this axis by `A`, and `bias` goes with it."
     n, known = x.shape[axis], A.ndim in (2, 2 + batch)

@@ -57,8 +57,6 @@ def _ones(t: Tensor, valid: Tensor | None) -> Tensor:
     return t.new_ones(1, 1, *t.shape[2:-1], 1) if valid is None else valid[:, None, ..., None].to(t.dtype)
 
 # %% ../nbs/08b_tied.ipynb #tied0036
-#| code-fold: true
-#| code-summary: "Source of the checks: no kernel, and grids that agree"
 def _no_kernel(layer: nn.Module) -> None:
     "Raise if something in the layer weighs by features."
     if any(hasattr(f, "phi") for f in layer.modules()):

@@ -30,8 +30,6 @@ class Part:
         return t
 
 # %% ../nbs/08a_variants.ipynb #90bfe731
-#| code-fold: true
-#| code-summary: "Source of combined"
 @lru_cache(None)
 def combined(
     *parts: type,       # mix-ins, the last of them a layer

@@ -101,6 +101,9 @@ def test_the_recipes_of_the_makefile_are_those_of_the_readme():
     assert recipes and all(f"make {recipe}" in readme_text for recipe in recipes), recipes
 
 
+HIDDEN = re.compile(r"^#\|\s*(hide|export$|echo: false|include: false|code-fold|folded)", re.M)
+
+
 def minutes(path):
     "150 words a minute, 5 seconds for a line of code, of what is seen: no exercise, proof, formula, nothing folded."
     words = lines = exercise = 0
@@ -110,7 +113,7 @@ def minutes(path):
             exercise = bool(re.match("#+ Exercise", text)) or exercise and not text.startswith("## ")
             seen = re.sub(r"::: \{\.proof\}.*?:::|\$\$.*?\$\$", " ", text, flags=re.DOTALL)
             words += 0 if exercise else len(seen.split())
-        elif not exercise and not re.search(r"^#\|\s*(hide|export$|echo: false|include: false|code-fold)", text, re.M):
+        elif not exercise and not HIDDEN.search(text):
             lines += sum(bool(line.strip()) and not line.startswith("#|") for line in text.splitlines())
     return words / 150 + lines / 12
 

@@ -40,7 +40,8 @@ LEDGER = "verdicts.csv"  # of nbs: its rows name the cells that decide them
 LEFT_OUT = "The answer stands in the version of this notebook with answers."
 DRAWN = ('<figure class="schematic"', '<div class="moving"')
 OPTIONS = {"default_exp", "export", "exports", "exporti", "exec_doc", "hide", "hide_line", "slow", "echo", "output",
-           "eval", "include", "label", "fig-cap", "fig-alt", "code-fold", "code-summary"}
+           "eval", "include", "label", "fig-cap", "fig-alt", "code-fold", "code-summary", "folded"}
+FOLDED = re.compile(r"^#\| folded .*$", re.MULTILINE)  # of exported code: nbdev keeps such a line out of the module
 LONG = 30  # lines of exported code that a page shows at once
 
 
@@ -182,7 +183,9 @@ class Reader:
 
     def cells(self, name: str, nb: dict) -> list[dict]:
         "All that a page shows; a cell that nbdev made counts as the one before it."
-        source = {c.get("id"): i for i, c in enumerate(load(self.nbs / name)["cells"], 1)}
+        own = load(self.nbs / name)["cells"]
+        source = {c.get("id"): i for i, c in enumerate(own, 1)}
+        folded = {c.get("id"): found[0] for c in own if (found := FOLDED.search(source_of(c)))}
         made, where = [], f"{name}, cell 1"
         for cell in nb["cells"]:
             where = f"{name}, cell {source[cell['id']]}" if cell.get("id") in source else where
@@ -191,7 +194,7 @@ class Reader:
                 made.append({"kind": "markdown", "text": plain_links(unbroken(text)), "id": cell.get("id", "")})
             elif cell["cell_type"] == "code":
                 try:
-                    made += self.code(name, cell, text)
+                    made += self.code(name, cell, f"{folded.get(cell.get('id'), '')}\n{text}".lstrip())
                 except BookError as problem:
                     self.problems.append(f"{where}: {problem}")
             for new in made[len(made) - 1:]:
@@ -208,9 +211,9 @@ class Reader:
         options, body = code.options, code.body.strip("\n")
         if not code.shown:
             return []
-        fold = options.get("code-summary", "Code") if options.get("code-fold") == "true" else None
-        exported = options.get("code-fold") == "show" or bool(fold and fold.startswith("Source of "))
-        if options.get("code-fold") == "show" and body.strip().count("\n") >= LONG:     # it opens at a click
+        fold = options.get("code-summary", "Code") if options.get("code-fold") == "true" else options.get("folded")
+        exported = options.get("code-fold") == "show" or "folded" in options
+        if exported and not fold and body.strip().count("\n") >= LONG:                 # it opens at a click
             names = ", ".join(re.findall(r"^(?:class|(?:async )?def) (\w+)", body, re.MULTILINE)) or "this part"
             fold = f"Source of {names}: {body.strip().count(chr(10)) + 1} lines"
         alt = options.get("fig-alt", "")

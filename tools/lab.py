@@ -55,9 +55,10 @@ def code_for_readers(cell: dict, name: str, texts: dict) -> list[dict]:
     if not code.body.strip():
         return []
     options, metadata, before, after = code.options, dict(cell["metadata"]), [], []
-    if options.get("code-fold") == "true" or options.get("echo") == "false" or "hide" in options:
+    if options.get("code-fold") == "true" or options.get("echo") == "false" or options.keys() & {"hide", "folded"}:
         metadata = {**metadata, "jupyter": {"source_hidden": True}}
-        said = options.get("code-summary") or ("" if "hide" in options else "Code of the figure below")
+        unsaid = "" if "hide" in options else "Code of the figure below"
+        said = options.get("code-summary") or options.get("folded") or unsaid
         before = [text_cell(f"{cell['id']}-said", f"▸ *{said}*")] if said else []
     if caption := texts.get(f"{name}#{cell['id']}"):
         after = [text_cell(f"{cell['id']}-caption", caption[0].strip())]
