@@ -21,7 +21,7 @@ def eye(n):
 
 @given(sizes, st.data())
 @examples(60)
-def test_product_is_torch_kron_in_this_order_and_sum_one_factor_at_a_time_among_identities(sizes, data):
+def test_product_is_torch_kron_and_sum_is_one_factor_at_a_time(sizes, data):
     mats = [tensor(data.draw(st.integers(1, 3)), n, seed=i) for i, n in enumerate(sizes)]
     assert_close(kron(*mats), reduce(torch.kron, mats))
     square = [tensor(n, n, seed=i) for i, n in enumerate(sizes)]
