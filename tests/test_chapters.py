@@ -30,8 +30,9 @@ def test_the_module_has_the_names_of_the_chapter(chapter):
 
 
 @page
-def test_begins_with_title_and_subtitle(chapter):
+def test_begins_with_title_and_subtitle_and_links_to_the_conventions(chapter):
     assert re.fullmatch(r"# \S.*\n\n> \S.*\.", chapter.cells[0].source)
+    assert chapter.path.name == "notation.ipynb" or "(notation.ipynb" in chapter.text
 
 
 @chapter
@@ -47,11 +48,6 @@ def test_ends_with_what_a_reader_takes_along(chapter):
     assert len(solutions) == len(exercises)
     for cell in solutions:      # a solution is checked by the cell that holds it
         assert re.search(r"^check_\w+\(", cell.source, re.M)
-
-
-@page
-def test_links_to_the_conventions(chapter):
-    assert chapter.path.name == "notation.ipynb" or "(notation.ipynb" in chapter.text
 
 
 @page
@@ -128,14 +124,11 @@ def test_title_and_links_of_the_site_are_those_of_the_package():
     assert site["site-url"] == cfg.doc_host + cfg.doc_baseurl
 
 
-def test_every_module_comes_from_a_chapter():
+def test_every_module_comes_from_a_chapter_and_no_two_pages_have_one_name_on_the_site():
     package = ROOT / "hot_nbdev"
     files = [p for p in package.rglob("*.py") if p.stat().st_size > 0]      # an empty __init__ makes a folder a package
     modules = {".".join(p.relative_to(package).with_suffix("").parts) for p in files} - {"_modidx"}
     assert modules == {c.module for c in PAGES if c.module}
-
-
-def test_no_two_pages_have_one_name_on_the_site():
     names = [page_of(p.path.name) for p in PAGES]       # numbers are left out of addresses
     assert sorted(set(names)) == sorted(names)
 
