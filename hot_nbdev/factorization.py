@@ -21,11 +21,9 @@ from .tensor import multi_mode_dot, unfold
 def cp_to_tensor(cp: tuple) -> Tensor:      # (weights, factors): (R,) or None for ones, and one (n_m, R) for each mode
     "Add up the rank-one terms of a CP decomposition."
     weights, factors = cp
+    scaled = factors if weights is None else [weights * factors[0], *factors[1:]]
     k = len(factors)
-    terms = [] if weights is None else [weights, [k]]
-    for mode, factor in enumerate(factors):
-        terms += [factor, [mode, k]]
-    return torch.einsum(*terms, list(range(k)))
+    return torch.einsum(*(part for m, A in enumerate(scaled) for part in (A, [m, k])), list(range(k)))
 
 # %% ../nbs/03_factorization.ipynb #92250570
 def cp(
@@ -96,13 +94,13 @@ def kron_terms_to_matrix(terms: Sequence[Sequence[Tensor]]) -> Tensor:      # R 
     "Add up the Kronecker products of `terms`."
     return sum(kron(*factors) for factors in terms)
 
-# %% ../nbs/03_factorization.ipynb #0f777113
+# %% ../nbs/03_factorization.ipynb #3fac0113
 class KronTerms(NamedTuple):
     "A sum of Kronecker products, and its distance from the matrix that it stands for."
     terms: list[tuple]         # R terms of k factors (M_m, N_m)
     error: Tensor              # Frobenius norm of the difference
 
-
+# %% ../nbs/03_factorization.ipynb #0f777113
 def nearest_kron(
     S: Tensor,                                  # (M1 M2, N1 N2), any floating dtype
     rows: Sequence[int], cols: Sequence[int],   # (M1, M2), (N1, N2)

@@ -30,8 +30,9 @@ def test_the_module_has_the_names_of_the_chapter(chapter):
 
 
 @page
-def test_begins_with_title_and_subtitle(chapter):
+def test_begins_with_title_and_subtitle_and_links_to_the_conventions(chapter):
     assert re.fullmatch(r"# \S.*\n\n> \S.*\.", chapter.cells[0].source)
+    assert chapter.path.name == "notation.ipynb" or "(notation.ipynb" in chapter.text
 
 
 @chapter
@@ -47,11 +48,6 @@ def test_ends_with_what_a_reader_takes_along(chapter):
     assert len(solutions) == len(exercises)
     for cell in solutions:      # a solution is checked by the cell that holds it
         assert re.search(r"^check_\w+\(", cell.source, re.M)
-
-
-@page
-def test_links_to_the_conventions(chapter):
-    assert chapter.path.name == "notation.ipynb" or "(notation.ipynb" in chapter.text
 
 
 @page
@@ -128,30 +124,22 @@ def test_title_and_links_of_the_site_are_those_of_the_package():
     assert site["site-url"] == cfg.doc_host + cfg.doc_baseurl
 
 
-def test_every_module_comes_from_a_chapter():
+def test_every_module_comes_from_a_chapter_and_no_two_pages_have_one_name_on_the_site():
     package = ROOT / "hot_nbdev"
     files = [p for p in package.rglob("*.py") if p.stat().st_size > 0]      # an empty __init__ makes a folder a package
     modules = {".".join(p.relative_to(package).with_suffix("").parts) for p in files} - {"_modidx"}
     assert modules == {c.module for c in PAGES if c.module}
-
-
-def test_no_two_pages_have_one_name_on_the_site():
     names = [page_of(p.path.name) for p in PAGES]       # numbers are left out of addresses
     assert sorted(set(names)) == sorted(names)
 
 
-def test_cell_ids_are_unique():
-    for path in NBS.glob("*.ipynb"):
-        ids = [c.id for c in nbformat.read(path, as_version=4).cells]
-        assert len(ids) == len(set(ids)), path.name
-
-
-def test_no_cell_has_the_anchor_of_a_name():
+def test_cell_ids_are_unique_and_no_anchor_of_a_name():
     "Quarto makes both an id of the page: of a cell its own, of a documented name the name in small letters."
     for path in NBS.glob("*.ipynb"):
         cells = nbformat.read(path, as_version=4).cells
+        ids = {c.id for c in cells}
         names = {name.lower() for c in cells for name in re.findall(r"^(?:class|def) (\w+)", c.source, re.M)}
-        assert names.isdisjoint(c.id for c in cells), path.name
+        assert len(ids) == len(cells) and names.isdisjoint(ids), path.name
 
 
 def writes(tree):
@@ -166,24 +154,24 @@ def writes(tree):
 
 def test_a_chapter_leaves_the_tables_of_the_package_as_they_were():
     "Chapters are tested one after the other in one process, and the next asks `make_model` for the package's classes."
-    tables = {}     # (module, name) of what some chapter changes, and that chapter
+    tables, paths = set(), []       # "module NAME" of what some chapter changes, and those chapters
     for chapter in PAGES:
         tree = ast.parse("\n".join(c.source for c in chapter.code))
         changed = set(writes(tree))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hot_nbdev"):
-                for name in changed & {alias.name for alias in node.names}:
-                    tables.setdefault((node.module, name), []).append(chapter.path)
-    assert ("hot_nbdev.model_config", "MODELS") in tables
+        here = {f"{node.module} {alias.name}" for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hot_nbdev")
+                for alias in node.names if alias.name in changed}
+        tables |= here
+        paths += [str(chapter.path)] * bool(here)
+    assert "hot_nbdev.model_config MODELS" in tables
     code = """
 import importlib, sys
 from pathlib import Path
 from nbdev.test import test_nb
-module, name, *chapters = sys.argv[1:]
-table = getattr(importlib.import_module(module), name)
-before = dict(table)
-assert all(test_nb(Path(c))[0] for c in chapters)
-assert table == before, set(table.items()) ^ set(before.items())
+names, chapters = (a.split("|") for a in sys.argv[1:])
+tables = {n: getattr(importlib.import_module(n.split()[0]), n.split()[1]) for n in names}
+before = {n: dict(table) for n, table in tables.items()}
+for chapter in chapters:
+    assert test_nb(Path(chapter))[0] and tables == before, chapter
 """
-    for (module, name), paths in tables.items():
-        subprocess.run([sys.executable, "-c", code, module, name, *map(str, paths)], check=True, cwd=NBS)
+    subprocess.run([sys.executable, "-c", code, "|".join(tables), "|".join(paths)], check=True, cwd=NBS)

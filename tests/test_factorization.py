@@ -14,24 +14,23 @@ from torch.testing import assert_close
 from hot_nbdev import factorization as f
 from hot_nbdev import universality as u
 from hot_nbdev.kronecker import kron
+from hot_nbdev.tensor import outer
 
 sizes = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3)
 
 
-@examples(100)
+@examples(60)
 @given(sizes, st.integers(0, 20))
 def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, seed):
     rows, cols = zip(*pairs, strict=True)
     mats = [draw(m, n, seed=seed + i) for i, (m, n) in enumerate(pairs)]
     S = kron(*mats)
     T = f.rearrange(S, rows, cols)
-    want = mats[0].flatten()
-    for A in mats[1:]:
-        want = want[..., None] * A.flatten()
-    assert_close(T, want)
+    assert_close(T, outer(*(A.flatten() for A in mats)))
     assert torch.equal(f.unrearrange(T, rows, cols), S)
 
 
+@examples(60)
 @given(sizes, st.integers(0, 20))
 def test_exact_kron_is_exact_with_as_many_terms_as_the_small_modes_allow(pairs, seed):
     rows, cols = zip(*pairs, strict=True)
@@ -50,14 +49,13 @@ def test_exact_kron_drops_zeros_only_and_has_gradients():
     assert torch.autograd.gradcheck(lambda S: u.exact_kron(S, (2, 2), (3, 2))[3], leaf)
 
 
-@examples(25)
+@examples(15)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 2)), min_size=2, max_size=4), st.integers(0, 20))
 def test_parafac_is_exact_with_as_many_terms_as_the_theorem_says(pairs, seed):
     "TensorLy's CP of the rearranged matrix, folded: for every order and rectangular sizes, from one random start."
     rows, cols = zip(*pairs, strict=True)
     S = draw(prod(rows), prod(cols), seed=seed)
     R = u.enough_terms(rows, cols)
-    assert R == min(prod(m * n for i, (m, n) in enumerate(pairs) if i != left_out) for left_out in range(len(pairs)))
     with tl.backend_context("numpy", local_threadsafe=True):
         _, factors = tl.decomposition.parafac(f.rearrange(S, rows, cols).numpy(), R, n_iter_max=3, init="random",
                                               random_state=seed, tol=0)
@@ -74,22 +72,19 @@ def test_fewer_terms_than_the_rank_of_an_unfolding_leave_an_error():
     S = draw(16, 16, seed=2)                # 2 x 2 x 4: mode 3 is as large as the others together
     assert u.enough_terms((2, 2, 4), (2, 2, 4)) == 16
     tail = torch.linalg.svdvals(f.rearrange(S, (2, 2, 4), (2, 2, 4)).reshape(16, 16))[-1]
-    assert u.kron_cp(S, (2, 2, 4), (2, 2, 4), 15).error >= tail > 0.001
+    found = u.kron_cp(S, (2, 2, 4), (2, 2, 4), 15, n_iter=20)
+    assert found.error >= tail > 0.001
+    assert_close((S - f.kron_terms_to_matrix(found.terms)).norm(), found.error)      # which it says
 
 
 def test_cp_finds_a_tensor_of_its_rank_and_sorts_its_terms():
-    factors = [draw(n, 2, seed=n) for n in (4, 5, 6)]
-    x = torch.einsum("ir,jr,kr->ijk", *factors)
+    x = torch.einsum("ir,jr,kr->ijk", *(draw(n, 2, seed=n) for n in (4, 5, 6)))
     weights, factors = f.cp(x, 2, n_iter=500, seed=1)
     assert_close(f.cp_to_tensor((weights, factors)), x, atol=1e-6, rtol=1e-6)
     assert weights[0] >= weights[1] > 0
     for factor in factors:
         assert_close(factor.norm(dim=0), torch.ones(2, dtype=F64))
-
-
-def test_cp_to_tensor_takes_no_weights():
-    factors = [draw(n, 2, seed=n) for n in (2, 3)]
-    assert_close(f.cp_to_tensor((None, factors)), factors[0] @ factors[1].T)
+    assert_close(f.cp_to_tensor((None, factors[:2])), factors[0] @ factors[1].T)      # weights of one
 
 
 @pytest.mark.filterwarnings("ignore:Trying to compute SVD")
@@ -104,14 +99,6 @@ def test_tucker_is_no_worse_than_tensorlys(shape, data):
     found = f.tucker(x, ranks, n_iter=100)
     assert [U.shape for U in found[1]] == [(n, r) for n, r in zip(shape, ranks, strict=True)]
     assert (x - f.tucker_to_tensor(found)).norm() <= (1 + 1e-6) * (x - other).norm() + 1e-9
-
-
-@examples(5)
-@given(st.integers(0, 20))
-def test_kron_cp_says_its_own_error(seed):
-    S = draw(8, 8, seed=seed)
-    found = u.kron_cp(S, (2, 2, 2), (2, 2, 2), 2, n_iter=20)
-    assert_close((S - f.kron_terms_to_matrix(found.terms)).norm(), found.error)
 
 
 def test_the_users_backend_stays():

@@ -39,26 +39,15 @@ DATA = {
 }
 
 
-def page(script, kinds=DATA):
-    "A page with these pictures, as a file that needs nothing else."
-    pictures = "".join(moving(kind, DATA[kind], alt=f"Picture {kind}")._repr_html_() for kind in kinds)
-    style = (NBS / "styles.css").read_text(encoding="utf-8")
-    return (f'<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8"><title>t</title>'
-            f'<style>{style}</style><body><main>{pictures}</main><script>{script}</script>')
-
-
-def test_pages_with_moving_pictures_load_the_script():
+def test_without_a_script_there_is_a_still_picture_with_words():
     assert '<script defer src="moving.js"></script>' in (ROOT / "tools" / "page.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("kind", DATA)
-def test_without_a_script_there_is_a_still_picture_with_words(kind):
-    picture = moving(kind, DATA[kind], alt='Seen: "<it>"')
-    html = picture._repr_html_()
-    assert html.startswith('<div class="moving"') and html.count("<svg") == len(picture.panels) >= 2
-    assert unescape(re.search(r'aria-label="([^"]*)"', html)[1]) == 'Seen: "<it>"' == repr(picture)
-    assert json.loads(html.split('application/json">')[1].split("</script>")[0]) == picture.data
-    assert picture.says in unescape(html)
+    for kind, data in DATA.items():
+        picture = moving(kind, data, alt='Seen: "<it>"')
+        html = picture._repr_html_()
+        assert html.startswith('<div class="moving"') and html.count("<svg") == len(picture.panels) >= 2
+        assert unescape(re.search(r'aria-label="([^"]*)"', html)[1]) == 'Seen: "<it>"' == repr(picture)
+        assert json.loads(html.split('application/json">')[1].split("</script>")[0]) == picture.data
+        assert picture.says in unescape(html)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +60,11 @@ def browser():
 @pytest.fixture
 def opened(browser, tmp_path):
     "The page with all pictures; afterwards the browser must have nothing to complain of."
+    pictures = "".join(moving(kind, DATA[kind], alt=f"Picture {kind}")._repr_html_() for kind in DATA)
+    style, script = ((NBS / name).read_text(encoding="utf-8") for name in ("styles.css", "moving.js"))
     file = tmp_path / "page.html"
-    file.write_text(page((NBS / "moving.js").read_text(encoding="utf-8")), encoding="utf-8")
+    file.write_text(f'<!doctype html><html lang="en" data-theme="light"><meta charset="utf-8"><title>t</title>'
+                    f'<style>{style}</style><body><main>{pictures}</main><script>{script}</script>', encoding="utf-8")
     browser.get_log("browser")
     browser.get(file.as_uri())
     yield browser
@@ -98,15 +90,14 @@ def numbers(svg):
     return [float(v) for v in re.findall(r"-?\d+(?:\.\d+)?", bare)]
 
 
-@pytest.mark.parametrize("kind", DATA)
-def test_the_first_drawing_of_the_script_is_the_still_one(opened, kind):
-    picture = moving(kind, DATA[kind], alt="")
-    found = drawn(opened, kind)
-    assert len(found) == len(picture.panels) and says(opened, kind) == picture.says
-    for own, still in zip(found, picture.panels, strict=True):
-        still = re.sub(r"^<svg[^>]*>|</svg>$", "", still)
-        assert numbers(own) == pytest.approx(numbers(still), abs=0.011)
-        assert re.findall(r">([^<>]+)<", own) == re.findall(r">([^<>]+)<", still)
+def test_the_first_drawing_of_the_script_is_the_still_one(opened):
+    for kind, data in DATA.items():
+        picture, found = moving(kind, data, alt=""), drawn(opened, kind)
+        assert len(found) == len(picture.panels) and says(opened, kind) == picture.says
+        for own, still in zip(found, picture.panels, strict=True):
+            still = re.sub(r"^<svg[^>]*>|</svg>$", "", still)
+            assert numbers(own) == pytest.approx(numbers(still), abs=0.011), kind
+            assert re.findall(r">([^<>]+)<", own) == re.findall(r">([^<>]+)<", still), kind
 
 
 def press(browser, element, *keys):
