@@ -117,8 +117,7 @@ def rotate(
         raise ValueError(f"rotate: t has shape {tuple(t.shape)} and dtype {t.dtype}, and angles {tuple(angles.shape)}; "
                          "give a floating t with an even last axis, and an angle for each two of its features")
     work = torch.promote_types(t.dtype, torch.float32)
-    a, b = t.to(work).chunk(2, -1)
-    c, s = angles.cos().to(work), angles.sin().to(work)
+    (a, b), c, s = t.to(work).chunk(2, -1), angles.cos().to(work), angles.sin().to(work)
     return torch.cat([a * c - b * s, a * s + b * c], -1).to(t.dtype)
 
 # %% ../nbs/10_positions.ipynb #cd09ef35
@@ -163,10 +162,10 @@ class SineCosinePositions(AddedPositions):
         return torch.cat([angles.cos(), angles.sin()], -1)
 
 # %% ../nbs/10_positions.ipynb #62bfa386
-def _check_rotary(name: str, head_dim: int, modes: Sequence[int] | None) -> None:
-    if head_dim < 2 or head_dim % 2 or any(m < 0 for m in modes or ()):
-        raise ValueError(f"{name}: head_dim is {head_dim} and modes is {modes}; give a positive even number, since features are turned in "
-                         "pairs, and modes counted from 0, since how many there are is not known here")
+def _check_rotary(rotary: nn.Module) -> None:
+    if rotary.head_dim < 2 or rotary.head_dim % 2 or any(m < 0 for m in rotary.modes or ()):
+        raise ValueError(f"{type(rotary).__name__}: head_dim is {rotary.head_dim} and modes is {rotary.modes}; give a positive even number, since "
+                         "features are turned in pairs, and modes counted from 0, since how many there are is not known here")
 
 
 def _check_turned(rotary: nn.Module, t: Tensor, mode: int, positions: Tensor | None) -> None:
@@ -184,29 +183,23 @@ class Rotary(nn.Module):
         self,
         head_dim: int,                       # size of queries and keys, even
         modes: Sequence[int] | None = None,  # modes whose vectors are turned, counted from 0; default: all
-        base: float = 10000.0, *,            # see `frequencies`
-        device=None, dtype=None,             # nothing is stored: taken so that all kinds are built alike
+        base: float = 10000.0, **new,        # see `frequencies`; device and dtype, as all kinds take them: nothing is stored
     ):
         super().__init__()
-        _check_rotary(type(self).__name__, head_dim, modes)
         self.head_dim, self.modes, self.base = head_dim, None if modes is None else tuple(modes), base
+        _check_rotary(self)
 
-    def theta(self, mode: int, device=None, dtype=torch.float32) -> Tensor:
-        "Angle per step of `mode` in each of the head_dim/2 planes."
+    def theta(self, mode: int, device=None, dtype=torch.float32) -> Tensor:     # (head_dim/2,): angle per step in each plane
         return frequencies(self.head_dim, self.base, device, dtype)
 
-    def forward(
-        self,
-        t: Tensor,                        # (…, n_mode, head_dim): queries or keys of one mode, any size
-        mode: int,                        # positional mode, counted from 0
-        positions: Tensor | None = None,  # (n_mode,) or (…, n_mode), real; default: 0, 1, …
-    ) -> Tensor:                          # like t
+    def forward(self, t: Tensor, mode: int, positions: Tensor | None = None) -> Tensor:
+        "Queries or keys t (…, n, head_dim) at positions (n,) or (…, n), real; default: 0, 1, …"
         _check_turned(self, t, mode, positions)
         if self.modes is not None and mode not in self.modes:
             return t
-        work = torch.promote_types(t.dtype, torch.float32 if positions is None else torch.promote_types(positions.dtype, torch.float32))
-        at = torch.arange(t.shape[-2], device=t.device, dtype=work) if positions is None else positions.to(work)
-        return rotate(t, at[..., None] * self.theta(mode, t.device, work))
+        at = torch.arange(t.shape[-2], device=t.device) if positions is None else positions
+        work = torch.promote_types(torch.promote_types(t.dtype, at.dtype), torch.float32)
+        return rotate(t, at[..., None].to(work) * self.theta(mode, t.device, work))
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, modes={self.modes}, base={self.base:g}"
@@ -236,17 +229,14 @@ class AxialRotary(Rotary):
     "Rotary for full attention over several modes: each mode turns its own share of the features."
     def __init__(
         self,
-        head_dim: int,                       # size of queries and keys, even, at least two for each mode
-        order: int,                          # number k of positional modes
+        head_dim: int, order: int,           # size of queries and keys, even, at least two for each mode; number k of modes
         modes: Sequence[int] | None = None,  # modes that share the features; default: all. Negative counts from the end
-        base: float = 10000.0,               # see `frequencies`
-        *, device=None, dtype=None,          # nothing is stored
+        base: float = 10000.0, **new,        # see `frequencies`; device, dtype
     ):
         super().__init__(head_dim, pick_modes("AxialRotary", modes, order), base)
         self.order, self.planes = order, split_planes("AxialRotary", head_dim, self.modes)
 
-    def theta(self, mode: int, device=None, dtype=torch.float32) -> Tensor:
-        "Angle per step of `mode` in each of the head_dim/2 planes: 0 in those of other modes."
+    def theta(self, mode: int, device=None, dtype=torch.float32) -> Tensor:     # 0 in the planes of other modes
         first, count = self.planes[mode]
         own = frequencies(2 * count, self.base, device, dtype)
         return F.pad(own, (first, self.head_dim // 2 - first - count))
