@@ -168,13 +168,11 @@ class ConvStem(_Convolutions):
     "Strided convolutions along the modes that are cut, with a nonlinearity between them."
     def __init__(
         self,
-        in_channels: int, dim: int,   # numbers at each position, features of a token
-        patch: Sequence[int],         # (p1, …, pk)
-        *, width: int = 3,            # least width of the kernels
-        act: Callable | None = None,  # between the layers; default: GELU
-        causal: Sequence[int] = (),   # modes along which nothing may look ahead
-        padding: str = "zeros",       # beyond the ends: 'zeros', or 'circular', what stands at the other end
-        **new,                        # device, dtype
+        in_channels: int, dim: int, patch: Sequence[int],   # numbers at each position, features of a token; (p1, …, pk)
+        *, width: int = 3, act: Callable | None = None,     # least width of the kernels; between the layers, default: GELU
+        causal: Sequence[int] = (),     # modes along which nothing may look ahead
+        padding: str = "zeros",         # beyond the ends: 'zeros', or 'circular', what stands at the other end
+        **new,                          # device, dtype
     ):
         super().__init__()
         self.patch, self.act, past = tuple(patch), act or F.gelu, {c % len(patch) for c in causal}
@@ -227,15 +225,12 @@ class PatchEmbed(nn.Module):
     "Patches of any number of modes, each made one token by a stem."
     def __init__(
         self,
-        in_channels: int, dim: int,  # numbers at each position, features of a token
-        patch: Sequence[int],        # (p1, …, pk)
-        stem: str = "linear",        # a name in STEMS: 'linear', 'conv' (strided convolutions) or 'local' (one, wider)
-        *,
-        width: int = 3,              # least width of the kernels of 'conv' and 'local'
-        act: str | None = None,      # 'relu', 'gelu' or 'silu' behind the stem; within 'conv' GELU if None
-        norm: bool = False,          # LayerNorm at the end?
-        causal: Sequence[int] = (),  # modes along which a convolution may not look ahead
-        padding: str = "zeros",      # of convolutions, beyond the ends: 'zeros' or 'circular'
+        in_channels: int, dim: int, patch: Sequence[int],   # numbers at each position, features of a token; (p1, …, pk)
+        stem: str = "linear",           # a name in STEMS: 'linear', 'conv' (strided convolutions) or 'local' (one, wider)
+        *, width: int = 3,              # least width of the kernels of 'conv' and 'local'
+        act: str | None = None,         # 'relu', 'gelu' or 'silu' behind the stem; within 'conv' GELU if None
+        norm: bool = False,             # LayerNorm at the end?
+        causal: Sequence[int] = (), padding: str = "zeros",             # as of `ConvStem`
         device=None, dtype=None,
     ):
         super().__init__()

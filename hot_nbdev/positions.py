@@ -183,7 +183,8 @@ class Rotary(nn.Module):
         self,
         head_dim: int,                       # size of queries and keys, even
         modes: Sequence[int] | None = None,  # modes whose vectors are turned, counted from 0; default: all
-        base: float = 10000.0, **new,        # see `frequencies`; device and dtype, as all kinds take them: nothing is stored
+        base: float = 10000.0, *,            # see `frequencies`
+        device=None, dtype=None,             # nothing is stored: taken so that all kinds are built alike
     ):
         super().__init__()
         self.head_dim, self.modes, self.base = head_dim, None if modes is None else tuple(modes), base
@@ -231,7 +232,7 @@ class AxialRotary(Rotary):
         self,
         head_dim: int, order: int,           # size of queries and keys, even, at least two for each mode; number k of modes
         modes: Sequence[int] | None = None,  # modes that share the features; default: all. Negative counts from the end
-        base: float = 10000.0, **new,        # see `frequencies`; device, dtype
+        base: float = 10000.0, *, device=None, dtype=None,  # see `frequencies`; nothing is stored
     ):
         super().__init__(head_dim, pick_modes("AxialRotary", modes, order), base)
         self.order, self.planes = order, split_planes("AxialRotary", head_dim, self.modes)
