@@ -115,9 +115,9 @@ def test_dropout_acts_in_training_only(kind):
 
 
 @pytest.mark.parametrize("config, change, message", [      # beside those of chapter 11d
-    *((HOTConfig, dict([pair]), f"{pair[0]} is {pair[1]!r}{words}") for pair, words in [
-        (("positions", "rope"), ""), (("patch", (0, 2)), ""), (("heads", True), "; give a whole number"),
-        (("causal", 0), "; give one or several"), (("stem_norm", 1), "; give true or false"), (("depth", None), "; give")]),
+    *((HOTConfig, dict([pair]), f"{pair[0]} is {pair[1]!r}; give{words}") for pair, words in [
+        (("positions", "rope"), ""), (("patch", (0, 2)), ""), (("heads", True), " a whole number"),
+        (("causal", 0), " one or several"), (("stem_norm", 1), " true or false"), (("depth", None), "")]),
     *((ForecasterConfig, dict([pair]), f"{pair[0]} is {pair[1]!r}; give") for pair in [
         ("lookback", 0), ("horizons", ()), ("horizons", ("a",))]),
     *((config, dict(heads=3), "heads is 3, which does not divide dim 16")
