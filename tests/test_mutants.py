@@ -34,12 +34,16 @@ def test_messages_and_annotations_are_left_alone(tmp_path, monkeypatch):
         assert sum(part in t for t in found) == 1, (part, found)
 
 
-def test_a_change_is_noticed_by_a_test_that_fails():
-    module = "hot_nbdev/stochastic.py"
-    text = next(text for _, before, _, text in every(module) if before == "sum(sizes) - len(sizes) + 1")
-    tests = [[1.0, "tests/test_stochastic.py::test_the_bounds_are_met"]]
-    assert mutants.noticed(module, text, tests) == "test_the_bounds_are_met" and mutants.noticed(module, text, []) == ""
-    assert mutants.noticed(module, (mutants.ROOT / module).read_text(), tests) == ""
+def test_a_change_is_noticed_by_a_test_that_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    for name, text in {"hot_nbdev/m.py": "def f(x):\n    return x + 1\n", "hot_nbdev/__init__.py": "",
+                       "tests/test_m.py": "from hot_nbdev.m import f\n\ndef test_f():\n    assert f(1) == 2\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    changed, tests = next(text for *_, text in every("hot_nbdev/m.py")), [[1.0, "tests/test_m.py::test_f"]]
+    assert mutants.noticed("hot_nbdev/m.py", changed, tests) == "test_f"
+    assert mutants.noticed("hot_nbdev/m.py", changed, []) == ""
+    assert mutants.noticed("hot_nbdev/m.py", (tmp_path / "hot_nbdev" / "m.py").read_text(), tests) == ""
 
 
 def test_tests_of_a_line_are_read_again_while_nothing_has_changed(tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -115,25 +116,32 @@ def planned(
     return found
 
 # %% ../../nbs/67_tables.ipynb #7b1e0c28
+@cache
+def _read(kind: type, settings: str) -> TrainConfig | ModelConfig:
+    "Settings as a row has them; many rows have the same."
+    return kind.from_dict(json.loads(settings))
+
+
 def made_by(
     job: Job,
     line: dict,     # a row of results
 ) -> bool:
     "Was this row made with exactly these settings?"
-    path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
-    own, plain = {*job.groups()["data"]} - {"data", "score"}, lambda value: list(value) if isinstance(value, tuple) else value
     if line.get("attention") != job.label or line.get("seed") != str(job.seed):
         return False
+    path, flag = Path(job.data), job.data.removesuffix("mnist3d") + "mnist3d"
+    own, plain = {*job.groups()["data"]} - {"data", "score"}, lambda value: list(value) if isinstance(value, tuple) else value
     try:
         if line["data"] not in (path.stem, flag) or (path.is_file() and line["md5"] != file_hash(path, "md5")):
             return False
         told = json.loads(line.get("settings") or "{}")
         if any(told.get(f.name, plain(f.default)) != plain(getattr(job, f.name)) for f in fields(job) if f.name in own):
             return False
-        config = ModelConfig.from_dict(json.loads(line["model"]))
+        if _read(TrainConfig, line["training"]) != job.training():
+            return False
+        config = _read(ModelConfig, line["model"])
         channels, classes = getattr(config, "in_channels", 1), getattr(config, "classes", 0)
-        return (TrainConfig.from_dict(json.loads(line["training"])) == job.training()
-                and config_for(job, getattr(config, "sizes", None) or (), channels, classes) == config)
+        return config_for(job, getattr(config, "sizes", None) or (), channels, classes) == config
     except (ValueError, KeyError, TypeError, AttributeError):       # a row of another kind, or of settings that no longer exist
         return False
 
