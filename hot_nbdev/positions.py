@@ -198,9 +198,9 @@ class Rotary(nn.Module):
         _check_turned(self, t, mode, positions)
         if self.modes is not None and mode not in self.modes:
             return t
-        at = torch.arange(t.shape[-2], device=t.device) if positions is None else positions
-        work = torch.promote_types(torch.promote_types(t.dtype, at.dtype), torch.float32)
-        return rotate(t, at[..., None].to(work) * self.theta(mode, t.device, work))
+        work = torch.promote_types(torch.float32 if positions is None else positions.dtype, torch.promote_types(t.dtype, torch.float32))
+        at = torch.arange(t.shape[-2], device=t.device, dtype=work) if positions is None else positions.to(work)
+        return rotate(t, at[..., None] * self.theta(mode, t.device, work))
 
     def extra_repr(self) -> str:
         return f"head_dim={self.head_dim}, modes={self.modes}, base={self.base:g}"
