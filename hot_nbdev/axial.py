@@ -106,9 +106,8 @@ class AxialAttention(AlongGroups):
         self,
         dim: int, heads: int = 8, order: int | None = None,     # features, heads that divide them, number k of modes
         groups: Sequence | None = None,                         # each a mode or a tuple of modes; default: one for each mode
-        *, causal: Sequence[int] = (),   # modes along which nothing may look ahead
+        *, causal: Sequence[int] = (), norm: Callable = nn.Identity,    # no looking ahead; of queries and keys, per head
         weigh: Callable | Sequence = softmax_map,   # (q, k, seen) -> map; one for all groups, or one for each
-        norm: Callable = nn.Identity,    # of queries and keys, per head: a maker of modules
         dropout: float = 0.0, bias: bool = True, **new,     # share of map entries that training drops; biases? device, dtype
     ):
         super().__init__(dim, heads, order, causal, dropout)
@@ -197,8 +196,7 @@ class MultiscaleAttention(FullAttention):
     def __init__(
         self,
         dim: int, heads: int = 8, order: int | None = None,     # features, heads that divide them, number k of modes
-        stride: int | Sequence[int] = 2,        # windows of keys and values, in all modes or in each; 1 along causal modes
-        **options,                              # as of `FullAttention`
+        stride: int | Sequence[int] = 2, **options,     # windows, in all modes or in each, 1 along causal ones; as of `FullAttention`
     ):
         super().__init__(dim, heads, order, **options)
         self.stride = _check_stride(self, stride)

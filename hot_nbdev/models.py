@@ -28,7 +28,7 @@ from hot_nbdev.model_config import (
     positions_of,
 )
 from .names import FEED_FORWARDS, found
-from .patches import PatchEmbed, check_input, cut_to, patch_mask, unpatchify
+from .patches import PatchEmbed, check_input, patch_mask, unpatchify
 from .storage import atomic_write
 from .transformer import Block, masked_mean, normalize_series
 
@@ -44,11 +44,10 @@ class Model(nn.Module):
             raise ValueError(f"{type(self).__name__}: config must be a {wanted}, but is a {came}")
         self.config = config
 
-    def differs(self, tensors: dict | None = None) -> str | None:       # name -> tensor; default: its own
-        "Where tensors differ from those of a new model of its class and settings, in words; None if nowhere."
+    def differs(self) -> str | None:
+        "Where its tensors differ from those of a new model of its class and settings, in words; None if nowhere."
         with suppress(ValueError):      # of a subclass with a constructor of its own: there is nothing to compare with
-            plan = _plan(type(self), self.config, Path())
-            return _difference(plan.state_dict(), self.state_dict() if tensors is None else tensors)
+            return _difference(_plan(type(self), self.config, Path()).state_dict(), self.state_dict())
 
     def save(self, folder: str | Path) -> None:
         "Write config.json and model.safetensors; where one cannot be written, a model already there stays as it was."
@@ -244,7 +243,7 @@ def series_head(
     "From one vector for each patch of series to forecasts."
     y = heads[c.horizons.index(horizon) if c.separate_heads else 0](vectors)
     if prod(c.patch[1:]) > 1:
-        y = cut_to(unpatchify(y.unflatten(-1, (prod(c.patch[1:]), -1)), c.patch[1:]), sizes)
+        y = unpatchify(y.unflatten(-1, (prod(c.patch[1:]), -1)), c.patch[1:], sizes)
     return y[..., :horizon].movedim(-1, -c.order)
 
 # %% ../nbs/11e_models.ipynb #609b14e8
@@ -289,7 +288,7 @@ class HOTSegmenter(Model):
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> scores (*batch, n1, …, nk, classes)."
         c, sizes = self.config, x.shape[x.ndim - 1 - self.config.order:-1]
         y = self.head(self.encoder(x, mask)).unflatten(-1, (prod(c.patch), c.classes))
-        return cut_to(unpatchify(y, c.patch), sizes)
+        return unpatchify(y, c.patch, sizes)
 
 # %% ../nbs/11e_models.ipynb #8d91fe4c
 def make_model(

@@ -21,7 +21,7 @@ from .attention import FullAttention, Seen, attend, merge, split
 from .axial import AxialAttention, DividedAttention, NoAttention, into_batch, out_of_batch
 from .kernels import from_past, to_past
 from .models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, series_head
-from .patches import ConvStem, check_input, cut_to, patch_mask, unpatchify
+from .patches import ConvStem, check_input, patch_mask, unpatchify
 from .positions import LearnedPositions, SineCosinePositions
 from .storage import atomic_write
 from .streams import StreamState, advance, attend_next, check_owner, map_of, step, steps, sum_dtype, time_of
@@ -170,7 +170,7 @@ def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, siz
         return tokens, {}
     if isinstance(model, HOTSegmenter):
         y = model.head(tokens).unflatten(-1, (prod(c.patch), c.classes))
-        return cut_to(unpatchify(y, c.patch), sizes), {}
+        return unpatchify(y, c.patch, sizes), {}
     if isinstance(model, HOTClassifier):
         mean, kept = _running_mean(tokens, taking, [*range(1, tokens.ndim - 1)], past)
         return model.head(mean), kept

@@ -15,12 +15,10 @@ class FeedForward(nn.Module):
     "Two layers with a GELU, or three matrices with a gate (SwiGLU), on each token alone."
     def __init__(
         self,
-        dim: int,                   # features of a token, D
-        hidden: int | None = None,  # features within, M; default 4 dim
-        kind: str = "gelu",         # 'gelu' or 'swiglu'
-        *, dropout: float = 0.0,    # share of hidden features that training drops
-        bias: bool | None = None,   # default: as published, with 'gelu' and not with 'swiglu'
-        **new,                      # device, dtype
+        dim: int, hidden: int | None = None,    # features of a token, D, and within, M; default 4 dim
+        kind: str = "gelu",                     # 'gelu' or 'swiglu'
+        *, dropout: float = 0.0,                # share of hidden features that training drops
+        bias: bool | None = None, **new,        # default: as published, with 'gelu' and not with 'swiglu'; device, dtype
     ):
         super().__init__()
         if kind not in ("gelu", "swiglu"):
@@ -28,8 +26,7 @@ class FeedForward(nn.Module):
         self.gated, hidden = kind == "swiglu", hidden or 4 * dim
         bias = not self.gated if bias is None else bias
         self.up = nn.Linear(dim, 2 * hidden if self.gated else hidden, bias, **new)     # gate and content in one
-        self.down = nn.Linear(hidden, dim, bias, **new)
-        self.dropout = nn.Dropout(dropout)
+        self.down, self.dropout = nn.Linear(hidden, dim, bias, **new), nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:     # (…, dim), both
         gate, x = self.up(x).chunk(2, -1) if self.gated else (None, self.up(x))
@@ -40,11 +37,9 @@ class Block(nn.Module):
     "Pre-norm Transformer block around any attention and any feed-forward network."
     def __init__(
         self,
-        attention: nn.Module,   # layer(x, mask), with `dim`
-        ff: nn.Module | None,   # on each token alone; None leaves this half out
-        dropout: float = 0.0,   # on what both add
-        *, context: bool = False,   # does the attention ask a context?
-        **new,                      # of the norms: device, dtype
+        attention: nn.Module, ff: nn.Module | None,     # layer(x, mask), with `dim`; on each token alone, or None
+        dropout: float = 0.0,                           # on what both add
+        *, context: bool = False, **new,                # does the attention ask a context? of the norms: device, dtype
     ):
         super().__init__()
         self.attention, self.ff, self.dropout = attention, ff, nn.Dropout(dropout)
@@ -54,15 +49,13 @@ class Block(nn.Module):
 
     def forward(self, x, mask=None, context: Tensor | None = None, context_mask: Tensor | None = None) -> Tensor:
         if (context is None) != (self.norm_context is None):
-            raise ValueError(f"Block: the context is {'missing' if context is None else 'one too many'}, since it was "
-                             f"made with context={context is None}; give one with context=True, and none with "
-                             "context=False")
+            raise ValueError(f"Block: the context is {'missing' if context is None else 'one too many'}, since it was made with context="
+                             f"{context is None}; give one with context=True, and none with context=False")
         more = {} if context is None else {"context": self.norm_context(context)}
         more |= {} if context_mask is None else {"context_mask": context_mask}
         return self.rest(x, self.attention(self.norm1(x), mask, **more))
 
-    def rest(self, x: Tensor, y: Tensor) -> Tensor:
-        "Add what the attention found, then the feed-forward network."
+    def rest(self, x: Tensor, y: Tensor) -> Tensor:     # y: what the attention found
         x = x + self.dropout(y)
         return x if self.ff is None else x + self.dropout(self.ff(self.norm2(x)))
 

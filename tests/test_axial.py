@@ -3,7 +3,7 @@ import pytest
 import torch
 from layers import DIM, HEADS, Axial, Divided, Full, Multi, random_mask
 
-from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention, check_groups
+from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention
 from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures
 
@@ -55,4 +55,3 @@ def test_groups_are_named_groups():
         DividedAttention(DIM, HEADS, 2, groups=[])
     with pytest.raises(TypeError, match="colour"):
         DividedAttention(DIM, HEADS, 2, colour=1)
-    assert check_groups("here", [(1, -1), 0], 3) == ((1, 2), (0,))

@@ -11,11 +11,10 @@ import pytest
 import torch
 from forks import fresh
 from torch import nn
-from torch.testing import assert_close
 
 from hot_nbdev.maps import model_maps
 from hot_nbdev.model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
-from hot_nbdev.models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, load_model, make_model
+from hot_nbdev.models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, load_model, make_model
 from hot_nbdev.names import ATTENTIONS, found, make_attention
 from hot_nbdev.patches import PatchEmbed
 from hot_nbdev.transformer import FeedForward
@@ -114,40 +113,18 @@ def test_dropout_acts_in_training_only(kind):
     assert torch.equal(copy.deepcopy(model).eval()(x), model.eval()(x))
 
 
-WRONG = [       # beside those of chapter 11d
-    (dict(positions="rope"), "positions is 'rope'"), (dict(ff="relu"), "ff is 'relu'; give one of gelu, swiglu, none"),
-    (dict(stem="cnn"), "stem is 'cnn'"), (dict(kernel="exp"), "kernel is 'exp'"), (dict(dropout=1), "dropout is 1.0"),
-    (dict(attention_dropout=-0.1), "attention_dropout is -0.1"), (dict(patch=(0, 2)), "patch is (0, 2)"),
-    (dict(heads=0), "heads is 0; give a whole number at least 1"), (dict(causal=0), "causal is 0; give one or several"),
-    (dict(stem_norm=1), "stem_norm is 1; give true or false"), (dict(depth=None), "depth is None; give a whole number"),
-    (dict(heads=4, patch=(2, 2, 2), attention="full"), "AxialRotary: 4 features are to be turned in pairs"),
-    (dict(dim=12.5), "dim is 12.5; give a whole number"), (dict(heads=True), "heads is True; give a whole number")]
-WRONG_OF_SERIES = [
-    (dict(lookback=0), "lookback is 0; give a whole number"), (dict(horizons=4), "horizons is 4"),
-    (dict(horizons=()), "horizons is (); give"), (dict(horizons=("a",)), "horizons is ('a',); give"),
-    (dict(horizons=(3, 3)), "horizons is (3, 3); ")]
-WRONG_OF_ALL = [(dict(heads=3), "heads is 3, which does not divide dim 16"),
-                (dict(dim=12, heads=4), "Rotary: head_dim is 3 and modes is ")]
-
-
-@pytest.mark.parametrize("config, change, message", [
-    *((HOTConfig, *pair) for pair in WRONG), *((ForecasterConfig, *pair) for pair in WRONG_OF_SERIES),
-    *((config, *pair) for config in (HOTConfig, ClassifierConfig, SegmenterConfig, ForecasterConfig)
-      for pair in WRONG_OF_ALL)])
+@pytest.mark.parametrize("config, change, message", [      # beside those of chapter 11d
+    *((HOTConfig, dict([pair]), f"{pair[0]} is {pair[1]!r}; give{words}") for pair, words in [
+        (("positions", "rope"), ""), (("patch", (0, 2)), ""), (("heads", True), " a whole number"),
+        (("causal", 0), " one or several"), (("stem_norm", 1), " true or false"), (("depth", None), "")]),
+    *((ForecasterConfig, dict([pair]), f"{pair[0]} is {pair[1]!r}; give") for pair in [
+        ("lookback", 0), ("horizons", ()), ("horizons", ("a",))]),
+    *((config, dict(heads=3), "heads is 3, which does not divide dim 16")
+      for config in (ClassifierConfig, SegmenterConfig, ForecasterConfig))])
 def test_wrong_settings_name_setting_value_and_what_is_allowed(config, change, message):
     with pytest.raises(ValueError) as error:
         config(**{**SMALL, **change})
     assert str(error.value).startswith(f"{config.__name__}: ") and message in str(error.value)
-
-
-def test_errors_say_what_was_expected_and_what_came():
-    model, x = make("segmenter")
-    with pytest.raises(ValueError, match=r"PatchEmbed: x must be \(\*batch, n1, n2, 3\), but is \(2, 5"):
-        model(x[..., :2])
-    with pytest.raises(ValueError, match=r"mask must be bool.*but is torch.float32; write mask = "):
-        model(x, torch.ones(2, 5, 7))
-    with pytest.raises(ValueError, match=r"HOTForecaster: x must have time and 1 modes of series"):
-        make("forecaster")[0](torch.zeros(3))
 
 
 def test_half_precision_sums_do_not_overflow():
@@ -196,21 +173,6 @@ def test_frozen_configurations():
     assert ClassifierConfig(attention_options={}) != other and len({config, copy.copy(config), other}) == 2
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_separate_heads_are_all_in_the_output_and_all_train(normalize):
-    model, x = make("forecaster", separate_heads=True, instance_norm=normalize)
-    mask = some(x, "forecaster")
-    found = model.train()(x, mask, horizon="all")
-    assert {h: tuple(y.shape) for h, y in found.items()} == {3: (2, 3, 5), 7: (2, 7, 5)}
-    for h, y in found.items():
-        assert_close(y, model(x, mask, horizon=h))
-    sum(y.square().mean() for y in found.values()).backward()
-    assert all(p.grad.any() for p in model.heads.parameters())
-    assert len(model_maps(model, x, mask, horizon="all")) == 2
-    with pytest.raises(ValueError, match="horizon is 'some'"):
-        model(x, horizon="some")
-
-
 def test_a_seed_stands_for_the_same_weights():
     "Stem, then for each block its attention and its network, then the head: runs are repeated by their seed."
     torch.manual_seed(0)
@@ -256,7 +218,7 @@ def test_old_rows_make_a_configuration_and_a_model(kind, texts):
 
 
 @pytest.mark.parametrize("attention", ["product", "sum"])
-@pytest.mark.parametrize("options", [{}, {"pool": "mean"}, {"pool": "sum", "qk_norm": True}, {"bias": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"pool": "sum", "qk_norm": True}], ids=str)
 def test_a_row_without_a_format_has_the_defaults_of_its_time(attention, options):
     "Queries and keys had no norm, and where they were given one, no gain."
     own = {"qk_norm": False, **options, **({"qk_gain": 1.0} if "qk_norm" in options else {})}
@@ -282,21 +244,14 @@ DAMAGE = {
     "kind, list": (lambda s: {**s, "model": ["classifier"]}, r"model is \['classifier'\]"),
     "no kind": (lambda s: {k: v for k, v in s.items() if k != "model"}, "model is 'model'"),
     "value": (lambda s: {**s, "dim": "wide"}, "dim is 'wide'; give a whole number"),
-    "not there": (lambda s: {**s, "attention": "nearest"}, "attention is 'nearest'"),
     "nested": (lambda s: {**s, "patch": json.loads(DEEP)}, "patch is too large; .* nested at most 16 deep"),
     "nested options": (lambda s: {**s, "attention_options": {"pool": json.loads(DEEP)}}, "options is too large"),
     "bad option": (lambda s: {**s, "attention_options": {"pool": "max"}}, "ClassifierConfig: KroneckerAttention: pool"),
     "too large": (lambda s: {**s, "dim": 2 ** 70, "heads": 2}, "ClassifierConfig: "),
-    "deep": (lambda s: {**s, "depth": 10 ** 6}, "depth is 1000000; give a whole number at least 1 and at most 1000"),
-    "in turn": (lambda s: {**s, "attention": "+".join(["sum"] * 100_000)}, "attention is 'sum.sum"),
-    "modes": (lambda s: {**s, "patch": [1] * 100_000}, "patch is too large; at most 64 entries are read"),
     "groups": (lambda s: {**s, "attention": "axial", "attention_options": {"groups": [0] * 100_000}},
                "options is too large; at most 64 entries"),
-    "no groups": (lambda s: {**s, "attention": "axial", "attention_options": {"groups": 5}}, "groups is 5, but must"),
-    "features": (lambda s: {**s, "kernel": "prf", "kernel_features": 10 ** 9}, "kernel_features is 1000000000"),
-    "mode": (lambda s: {**s, "attention_options": {"by_mode": {"7": {}}}}, "by_mode has mode 7, but of the 2 modes"),
     **{f"format {n}": (lambda s, n=n: {**s, "format": n}, "format is .* but this version knows 2; use the version")
-       for n in (3, 0, 1, "2", None)},
+       for n in (3, "2")},
     "of a mode": (lambda s: {**s, "attention_options": {"by_mode": {"0": {"bias": "learned"}}}},
                   "reach is None with bias='learned'; give it"),
 }
@@ -341,10 +296,6 @@ def test_settings_of_another_save_are_refused_where_all_shapes_fit(change, saved
     assert load_model(tmp_path).config == other
 
 
-class OwnConfig(ModelConfig):
-    "Without a setting of its own."
-
-
 def test_settings_that_a_later_version_reads_in_another_way_are_those_of_the_weights(saved, tmp_path, monkeypatch):
     "What stands beside each other is compared as it was written, and config.json may be laid out anew."
     path, told = tmp_path / "config.json", saved.config.replace(dropout=0.25)
@@ -353,47 +304,17 @@ def test_settings_that_a_later_version_reads_in_another_way_are_those_of_the_wei
     assert load_model(tmp_path).config == told
 
 
-class Own(Model):
-    config_class = OwnConfig
-
-    def __init__(self, config, device=None, dtype=None):
-        super().__init__(config)
+class OwnConfig(ModelConfig):
+    "Without a setting of its own."
 
 
-def test_a_model_of_ones_own_stands_in_the_table(tmp_path, monkeypatch):
+def test_a_model_with_other_settings_does_not_take_over_ones_own(monkeypatch):
+    monkeypatch.setitem(MODELS, "own", HOTClassifier)
     with pytest.raises(ValueError, match="no model has settings of the class OwnConfig; .*MODELS.'own'. = a class"):
         make_model(OwnConfig())
-    monkeypatch.setitem(MODELS, "own", HOTClassifier)
-    with pytest.raises(ValueError, match="make_model: no model has settings of the class OwnConfig"):
-        make_model(OwnConfig())         # that class has other settings
-    monkeypatch.setitem(MODELS, "own", Own)
-    assert type(make_model(OwnConfig())) is Own and ModelConfig.from_dict({"model": "own"}) == OwnConfig()
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64, torch.bool])
-def test_weights_of_another_kind_of_number_are_refused(dtype, saved, tmp_path):
-    from safetensors.torch import load_file, save_file
-    path = tmp_path / "model.safetensors"
-    weights = load_file(path)
-    weights["head.weight"] = weights["head.weight"].to(dtype)
-    save_file(weights, path)
-    for asked in (None, torch.float64):
-        with pytest.raises(ValueError, match=f"head.weight is {dtype}, but torch.float32 is expected") as error:
-            load_model(tmp_path, dtype=asked)
-        one_line(error, path)
-
-
-def test_each_tensor_keeps_its_precision(tmp_path):
-    model, x = make("classifier", attention="full-linear")
-    model.encoder.blocks.to(torch.bfloat16)
-    model.save(tmp_path)
-    again = load_model(tmp_path, device="cpu:0")
-    for (name, a), (_, b) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
-        assert a.dtype == b.dtype and torch.equal(a, b), name
-    assert {t.dtype for t in load_model(tmp_path, dtype=torch.float64).state_dict().values()} == {torch.float64}
-
-
-def test_numbers_of_numpy_are_numbers(tmp_path):
+def test_numbers_of_numpy_are_numbers():
     import numpy as np
     one, two, three = (np.int64(n) for n in (1, 2, 3))
     options = {"by_mode": {one: {"window": three}}, "qk_gain": np.float32(2.0), "qk_norm": np.bool_(True)}
@@ -402,8 +323,6 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     plain = ClassifierConfig(dim=16, heads=2, depth=1, patch=(2, 3), causal=(0,), dropout=0.25,
                              attention_options={"by_mode": {1: {"window": 3}}, "qk_gain": 2.0, "qk_norm": True})
     assert config == plain and str(config) == str(plain)
-    make_model(config).save(tmp_path)
-    assert load_model(tmp_path).config == plain
     for wrong in (dict(depth=np.float64(2.0)), dict(depth=np.bool_(True)), dict(depth=np.int64(0))):
         with pytest.raises(ValueError, match="ClassifierConfig: depth is"):
             ClassifierConfig(**wrong)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from hot_nbdev.patches import STEMS, ConvStem, PatchEmbed, check_input, pad_to_patches, patch_mask, patchify, unpatchify
+from hot_nbdev.patches import STEMS, PatchEmbed, pad_to_patches, patch_mask, patchify, unpatchify
 
 PATCHES = [(3,), (4, 1), (2, 3), (1, 3, 2), (2, 1, 2, 2), (6, 4)]
 KINDS = {"linear": dict(), "conv": dict(stem="conv"), "conv, wide":
@@ -78,11 +78,6 @@ def test_a_negative_causal_mode_is_that_mode():
     assert torch.equal(one(x), other(x)) and one.proj.pads == other.proj.pads
 
 
-def test_a_layer_for_each_prime_factor():
-    stem = ConvStem(1, 4, (6, 1, 5))
-    assert stem.strides == [(2, 5), (3, 1)] and [f.kernel_size for f in stem.layers] == [(3, 5), (3, 1)]
-
-
 def test_a_stem_of_ones_own(monkeypatch):
     class Whole(nn.Module):
         whole = True
@@ -99,29 +94,13 @@ def test_a_stem_of_ones_own(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong, message", [
-    (dict(act="tanh"), "PatchEmbed: act is 'tanh'"),
-    (dict(patch=()), "patch is ()"), (dict(patch=(0, 2)), "patch is .0, 2."),
-    (dict(stem="conv", padding="same"), "ConvStem: padding is 'same'; choose one of .'zeros', 'circular'"),
-    (dict(patch=(2, 2, 2, 2), stem="conv"), "ConvStem: .* but patch is .2, 2, 2, 2.; choose stem='linear'")])
+    (dict(act="tanh"), "PatchEmbed: act is 'tanh'"), (dict(patch=(0, 2)), "patch is .0, 2."),
+    (dict(stem="conv", padding="same"), "ConvStem: padding is 'same'; choose one of .'zeros', 'circular'")])
 def test_wrong_settings_are_named(wrong, message):
     with pytest.raises(ValueError, match=message):
         PatchEmbed(**{**dict(in_channels=1, dim=8, patch=(2, 2)), **wrong})
     with pytest.raises(TypeError, match="kernl"):
         PatchEmbed(1, 8, (2, 2), kernl=3)
-
-
-def test_errors_say_what_was_expected_and_what_came():
-    x = torch.zeros(2, 4, 4, 3)
-    for bad, mask, message in [
-            (x[:, :, :0], None, r"x must be \(\*batch, n1, n2, 3\), but is \(2, 4, 0, 3\); no mode may be empty"),
-            (x, torch.ones(2, 4, 5, dtype=torch.bool), r"mode 1 of x has size 4, so mask must be \(\*batch, 4, 4\)"),
-            (x, torch.ones(3, 4, 4, dtype=torch.bool), r"the batch of x is \(2,\), so mask must be")]:
-        with pytest.raises(ValueError, match=message):
-            check_input("Layer", bad, mask, 2, 3)
-    with pytest.raises(ValueError, match=r"patchify: x is \(2, 4, 4, 3\), but .* multiples of \(2, 3\); pad it"):
-        patchify(x, (2, 3))
-    with pytest.raises(ValueError, match="unpatchify: y must be"):
-        unpatchify(x, (3, 2))
 
 
 @kinds

@@ -26,12 +26,6 @@ def test_rotary_scores_depend_on_the_difference_alone(n, shift, dim):
     assert not torch.allclose(scores[0, 0], scores[0, 1])
 
 
-def test_rotary_turns_its_modes_only():
-    rotary, t = Rotary(4, (1,)), draw(3, 4)
-    assert torch.equal(rotary(t, 0), t)
-    assert not torch.equal(rotary(t, 1), t)
-
-
 def test_axial_rotary_gives_each_mode_its_own_planes():
     rotary, t = AxialRotary(8, 2), draw(2, 3, 8)
     once = rotary(t, 1)
@@ -39,18 +33,6 @@ def test_axial_rotary_gives_each_mode_its_own_planes():
     other = (rotary(t.transpose(0, 1), 0).transpose(0, 1) != t).flatten(0, 1).any(0)
     assert changed.any() and other.any()
     assert not (changed & other).any()
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_learned_tables_are_interpolated_with_ends_in_place(full):
-    torch.manual_seed(0)
-    positions = LearnedPositions((3, 5), 4, full=full, dtype=F64)
-    own, longer = positions.table(), positions.table((5, 5))
-    assert_close(positions.table((3, 5)), own)
-    assert_close(longer[::4], own[::2])             # both ends
-    assert_close(longer[1], (own[0] + own[1]) / 2)  # halfway
-    x = draw(2, 3, 5, 4)
-    assert_close(positions(x), x + own)
 
 
 def test_learned_tables_leave_other_modes_alone():
@@ -68,18 +50,6 @@ def test_sine_and_cosine_stand_where_each_mode_has_its_share():
     along = (y[1:] != y[:-1]).flatten(0, 1).any(0), (y[:, 1:] != y[:, :-1]).flatten(0, 1).any(0)
     assert along[0].any() and along[1].any() and not (along[0] & along[1]).any()
     assert_close(y.square().sum(-1), torch.full((4, 3), 4.0, dtype=F64))      # a cosine and a sine in each plane
-
-
-@pytest.mark.parametrize("make", [lambda: Rotary(3), lambda: AxialRotary(2, 2), lambda: SineCosinePositions(7, 1),
-                                  lambda: LearnedPositions((3,), 4, modes=[])])
-def test_wrong_settings_say_the_way_out(make):
-    with pytest.raises(ValueError, match=r"(give|name|leave|mode)"):
-        make()
-
-
-def test_planes_that_do_not_divide_evenly_are_all_given_away():
-    assert AxialRotary(14, 3).planes == {0: (0, 3), 1: (3, 2), 2: (5, 2)}
-    assert SineCosinePositions(10, 2).table((3, 4)).shape == (3, 4, 10)
 
 
 added = each(POSITIONS[:4])

@@ -2,16 +2,14 @@
 
 import pytest
 import torch
-from forks import fresh
 from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention
 from hot_nbdev.maps import model_maps
-from hot_nbdev.model_config import HOTConfig
 from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, attention_options, found, make_attention
 from hot_nbdev.positions import AxialRotary
-from hot_nbdev.transformer import Block, FeedForward
+from hot_nbdev.transformer import Block
 
 named = pytest.mark.parametrize("name", list(ATTENTIONS))
 
@@ -49,16 +47,6 @@ def test_an_attention_of_ones_own_by_name(monkeypatch):
     monkeypatch.setitem(ATTENTIONS, "mine", Mine)
     assert make_attention("mine", 8, 2, 3, twice=True).twice
     assert attention_options("mine") == ("twice",)
-    with pytest.raises(ValueError, match="positions is 'rotary', but attention 'mine' has no option 'rotary'"):
-        HOTConfig(attention="mine")
-
-
-def test_the_ndlinear_network_is_known_without_importing_its_module():
-    code = ("import sys\nfrom hot_nbdev.names import FEED_FORWARDS, found\n"
-            "print('ndlinear' in FEED_FORWARDS, 'hot_nbdev.replacing' in sys.modules)\n"
-            "print(type(found(FEED_FORWARDS, 'ndlinear')(16)).__name__, 'hot_nbdev.replacing' in sys.modules)")
-    assert fresh(code, None).split() == ["True", "False", "NdFeedForward", "True"]
-    assert found(FEED_FORWARDS, "ndlinear")(16, 36)(torch.zeros(2, 16)).shape == (2, 16)
 
 
 @pytest.mark.parametrize("name", list(FEED_FORWARDS))
@@ -71,29 +59,17 @@ def test_every_network_in_a_block(name):
     assert (block.norm2 is None) == (name == "none") and [len(own) for own in model_maps(block, x)] == [1]
 
 
-def test_wrong_names_and_orders_are_named():
-    with pytest.raises(ValueError, match="FeedForward: kind is 'relu'"):
-        FeedForward(4, kind="relu")
+def test_an_order_without_frames_is_named():
     with pytest.raises(ValueError, match="'spatial' attends along all modes but the first, and order is 1"):
         make_attention("spatial", 16, 2, 1)
 
 
 @pytest.mark.parametrize("name, by_mode, message", [
     ("product", {2: {}}, "KroneckerAttention: by_mode has mode 2, but of the 2 modes only .0, 1."),
-    ("axial", {0: dict(window=2.0)}, "AxialAttention: by_mode of mode 0: window is 2.0; give a whole number"),
     ("divided", {"-1": dict(bias="learned", reach=True)}, "DividedAttention: by_mode of mode 1: reach is True"),
-    ("sum", {0: {}, "0": {}}, "by_mode has mode 0, .* each is named once"),
     ("temporal", {1: dict(window=1)}, "of the 2 modes only .0,. have a map of their own"),
-    ("product", {0: dict(dropout=True)}, "dropout is True; give a number at least 0 and less"),
-    *(("product", {-1: wrong}, f"by_mode of mode 1: {[*wrong][-1]} is .*; give a") for wrong in (
-        dict(window=True), dict(window=-1), dict(window=1.5), dict(window=1, dilation=0), dict(dropout=1.5))),
-    ("axial", {0: dict(bias="learned")}, "by_mode of mode 0: reach is None with bias='learned'; give it")])
+    *(("axial", {-1: wrong}, f"AxialAttention: by_mode of mode 1: {[*wrong][-1]} is .*; give a") for wrong in (
+        dict(window=True), dict(window=-1), dict(window=1, dilation=0), dict(dropout=True)))])
 def test_options_of_a_mode_are_checked_at_the_door(name, by_mode, message):
     with pytest.raises(ValueError, match=message):
         make_attention(name, 16, 2, 2, by_mode=by_mode)
-
-
-@pytest.mark.parametrize("name", ["axial", "divided"])
-def test_a_group_of_several_modes_has_no_map_of_one(name):
-    with pytest.raises(ValueError, match=r"by_mode has mode 1, but of the 3 modes only \(0,\) have a map"):
-        make_attention(name, 16, 2, 3, groups=[0, (1, 2)], by_mode={1: dict(window=1)})
