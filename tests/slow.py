@@ -65,22 +65,12 @@ def slow_bias(layer, m, h, i, j, map_number=None):
     return 0.0
 
 
-def slow_full(layer, x, mask, c=None, c_mask=None):
-    "The joint map of FullAttention, entry by entry."
-    c, c_mask = (x, mask) if c is None else (c, c_mask)
-    where, there = positions(x.shape[:-1]), positions(c.shape[:-1])
-    pairs = [(layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, c)]
-    q, k = (norm(heads_of(layer, f(t))) for f, norm, t in pairs)
-    if layer.rotary is not None:
-        for m in range(layer.order):
-            q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
-    q, k = q.reshape(layer.heads, len(where), -1), k.reshape(layer.heads, len(there), -1)
-    S = torch.zeros(layer.heads, len(where), len(there), dtype=x.dtype)
-    for h, (a, i) in itertools.product(range(layer.heads), enumerate(where)):
-        keep = torch.tensor([bool(c_mask[j]) and may_see(layer, i, j) for j in there])
-        if mask[i] and keep.any():
-            S[h, a] = slow_row(layer, q[h, a], k[h], keep)
-    return S
+def queries_and_keys(layer, x, c, to_q, to_k, modes):
+    "Projected, normalized, turned along some modes: (heads, n1, …, nk, d) of x, and those of the context."
+    q, k = (norm(heads_of(layer, f(t))) for f, norm, t in ((to_q, layer.norm_q, x), (to_k, layer.norm_k, c)))
+    for m in modes if layer.rotary is not None else ():
+        q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
+    return q, k
 
 
 def slow_pooled(layer, project, norm, m, x, mask, i):
@@ -114,10 +104,7 @@ def slow_pooled(layer, project, norm, m, x, mask, i):
 def slow_tied(layer, m, x, mask, c, c_mask, i):
     """Tied scores of slice i[m] and all slices of the context as the query at i sees them, (heads, n'_m); which slices
     hold any."""
-    sides = [(layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, c)]
-    q, k = (norm(heads_of(layer, f(t))) for f, norm, t in sides)
-    if layer.rotary is not None:
-        q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
+    q, k = queries_and_keys(layer, x, c, layer.to_q, layer.to_k, [m])
     places = [j for j in positions(x.shape[:-1]) if j[m] == i[m]
               and all(j[a] <= i[a] for a in layer.causal if a != m)]
     asked = [j for j in places if mask[j]]
@@ -185,16 +172,23 @@ def slow_kronecker(layer, x, mask, c=None, c_mask=None, share=None):
     return T
 
 
+def slow_full(layer, x, mask, c=None, c_mask=None):
+    "The joint map of FullAttention: one group of all modes."
+    return slow_groups(layer, x, mask, c, c_mask, [(range(layer.order), layer.to_q, layer.to_k)])
+
+
 def slow_axial(layer, x, mask, c=None, c_mask=None):
-    "The joint map of AxialAttention: for each query and group, weigh the keys that agree outside the group."
+    "The joint map of AxialAttention."
+    return slow_groups(layer, x, mask, c, c_mask, zip(layer.groups, layer.to_q, layer.to_k, strict=True))
+
+
+def slow_groups(layer, x, mask, c, c_mask, groups):
+    "The joint map, entry by entry: for each query and group, weigh the keys that agree outside the group."
     c, c_mask = (x, mask) if c is None else (c, c_mask)
     where, there, sizes = positions(x.shape[:-1]), positions(c.shape[:-1]), x.shape[:-1]
     T = torch.zeros(layer.heads, len(where), len(there), dtype=x.dtype)
-    for a, group in enumerate(layer.groups):
-        q, k = (norm(heads_of(layer, f[a](t)))
-                for f, norm, t in [(layer.to_q, layer.norm_q, x), (layer.to_k, layer.norm_k, c)])
-        for m in group if layer.rotary is not None else ():
-            q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
+    for a, (group, to_q, to_k) in enumerate(groups):
+        q, k = queries_and_keys(layer, x, c, to_q, to_k, group)
         q, k = q.reshape(layer.heads, len(where), -1), k.reshape(layer.heads, len(there), -1)
         for h, (b, i) in itertools.product(range(layer.heads), enumerate(where)):
             fixed = [m for m in range(len(sizes)) if m not in group]
@@ -233,10 +227,7 @@ def slow_stages(layer, x, mask):
 def slow_multiscale(layer, x, mask, c=None, c_mask=None):
     "The joint map of MultiscaleAttention: windows by their numbers, means over what takes part."
     c, c_mask = (x, mask) if c is None else (c, c_mask)
-    q, k = layer.norm_q(heads_of(layer, layer.to_q(x))), layer.norm_k(heads_of(layer, layer.to_k(c)))
-    for m in range(layer.order if layer.rotary is not None else 0):
-        q, k = (layer.rotary(t.movedim(1 + m, -2), m).movedim(-2, 1 + m) for t in (q, k))
-    q, k = (t.flatten(1, -2) for t in (q, k))
+    q, k = (t.flatten(1, -2) for t in queries_and_keys(layer, x, c, layer.to_q, layer.to_k, range(layer.order)))
 
     keys = {}       # for each window that holds anything: its number, and its weights (n',)
     for b, i in enumerate(positions(c_mask.shape)):

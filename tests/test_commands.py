@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from chapters import ROOT
 from smallfiles import SERIES, TINY, dates, fails, waves, write_lines, write_scene, write_series, write_volumes
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
+
+from sklearn.metrics import roc_auc_score  # noqa: E402
 
 from hot_nbdev.cli import commands, jobs  # noqa: E402
 from hot_nbdev.cli.commands import (  # noqa: E402
@@ -30,6 +31,7 @@ from hot_nbdev.cli.commands import (  # noqa: E402
 from hot_nbdev.cli.jobs import config_for, job_class  # noqa: E402
 from hot_nbdev.models import make_model  # noqa: E402
 from hot_nbdev.train import runs  # noqa: E402
+from hot_nbdev.train.paired import read_scores  # noqa: E402
 from hot_nbdev.train.results import append_row, read_rows  # noqa: E402
 
 COMMANDS = (hot_forecast, hot_classify, hot_segment, hot_motion, hot_predict, hot_reproduce)
@@ -78,35 +80,28 @@ def test_the_package_installs_all_of_them():
 
 
 def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
-    (tmp_path / "s.json").write_text('{"data": "weather", "depth": 3, "epochs": 5, "patch": 8, "clip": null}')
-    found = settings(capsys, hot_forecast, "--config", "s.json", "--epochs", "7", "--no-resume")
-    assert (found["data"], found["depth"], found["epochs"], found["patch"]) == ("weather", 3, 7, [8])
-    assert (found["clip"], found["resume"], found["rate"], found["horizon"]) == (None, False, 2e-4, 96)
+    "Page 68 has a file of JSON."
+    (tmp_path / "s.toml").write_text('data = "weather"\nflips = true\nrate = 1\npatch = 8\nepochs = 5\n')
+    if importlib.util.find_spec("tomllib"):  # from Python 3.11 on
+        found = settings(capsys, hot_classify, "--config", "s.toml", "--epochs", "7", "--no-resume")
+        assert (found["flips"], found["rate"], found["patch"], found["epochs"]) == (True, 1.0, [8], 7)
+        assert (found["resume"], found["size"]) == (False, 28)
     assert settings(capsys, hot_forecast, "my.csv", "--horizon", "24")["data"] == "my.csv"
     assert "name them once" in fails(capsys, hot_forecast, "my.csv", "--data", "other.csv", "--show", status=2)
-    if importlib.util.find_spec("tomllib"):  # from Python 3.11 on
-        (tmp_path / "s.toml").write_text('data = "weather"\nflips = true\nrate = 1\n')
-        found = settings(capsys, hot_classify, "--config", "s.toml")
-        assert found["flips"] is True and found["rate"] == 1.0
 
 
 @pytest.mark.parametrize("text, message", [
-    ('{"epoch": 3}', "no setting 'epoch'; did you mean 'epochs'"), ('{"resume": 1}', "resume is 1; give true or false"),
-    ("[1]", "should hold names and values"), ("{", "is no file of settings"), ("[" * 100_000, "is no file of settings"),
-    ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json"),
-], ids=["name", "bool", "list", "cut", "deep-list", "deep"])
+    ('{"resume": 1}', "resume is 1; give true or false"), ("[" * 100_000, "is no file of settings"),
+    ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json")], ids=["bool", "deep-list", "deep"])
 def test_wrong_settings_are_named(capsys, tmp_path, text, message):
     (tmp_path / "s.json").write_text(text)
     write_series()
-    words = ["--config", "s.json", "--data", "waves.csv", "--lookback", "8", "--horizon", "2"]
-    assert message in fails(capsys, hot_forecast, *words)
+    assert message in fails(capsys, hot_forecast, "--config", "s.json", *TRAINED[:6])
 
 
 @pytest.mark.parametrize("command, words, message", [
-    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_forecast, "--heads 0", "heads is 0"),
-    (hot_segment, "--window -4", "window is -4"), (hot_classify, "--size 30", "size is 30"),
-    (hot_forecast, "--epochs x", "epochs is 'x'"), (hot_forecast, "--patch 0", "patch is"),
-])
+    (hot_forecast, "--dropout nan", "dropout is nan"), (hot_segment, "--window -4", "window is -4"),
+    (hot_classify, "--size 30", "size is 30"), (hot_forecast, "--epochs x", "epochs is 'x'")])
 def test_a_wrong_option_names_itself(capsys, command, words, message):
     said = fails(capsys, command, "--data", "x", *words.split(), status=2)
     assert f"argument {words.split()[0]}: {message}" in said
@@ -122,15 +117,15 @@ SPACE = {       # the search spaces of both papers
 @pytest.mark.parametrize("kind, sizes, patches", [
     ("forecast", (96, 8), [1, 2, 4, 8, 16]), ("classify", (28, 28, 28), [2, 4]), ("segment", (16, 16), [2, 4])])
 def test_every_choice_of_the_papers_can_be_made(kind, sizes, patches):
-    "One choice at a time; attention in time alone is for series."
+    "One choice at a time; attention in time alone is for series. The settings check numbers, the model names."
     known, more = job_class(kind)().to_dict(), {"patch": [[p] for p in patches]}
     if kind == "forecast":
         more |= {"attention": [*SPACE["attention"], "temporal"], "heads": [*SPACE["heads"], 32]}
     for name, values in {**SPACE, **more}.items():
         for value in values if name in known else ():
-            job = job_class(kind).from_dict({"data": "x", "depth": 1, name: value})
-            with torch.device("meta"):
-                make_model(config_for(job, sizes, 1, 2), device="meta")
+            config = config_for(job_class(kind).from_dict({"data": "x", "depth": 1, name: value}), sizes, 1, 2)
+            if isinstance(value, str):
+                make_model(config, device="meta")
 
 
 def test_forecasts_from_file_to_file(capsys):
@@ -145,6 +140,10 @@ def test_forecasts_from_file_to_file(capsys):
     assert f"runs/{rows[0]['run']}" in said.err
     assert Path(f"runs/{rows[0]['run']}/losses.png").read_bytes()[1:4] == b"PNG"  # a picture, and what comes next
     assert said.out.splitlines()[-1] == f"next: hot_predict runs/{rows[0]['run']} waves.csv"
+    for r in rows:
+        found = read_scores(r, "results")
+        assert found["square"].mean() == pytest.approx(float(r["test_mse"]), rel=1e-5)
+        assert found["absolute"].mean() == pytest.approx(float(r["test_mae"]), rel=1e-5)
     hot_forecast(words)  # finished: nothing is run, no row twice
     assert read_rows("results/forecast.csv") == rows
     hot_predict([f"runs/{rows[0]['run']}", "waves.csv"])
@@ -153,10 +152,7 @@ def test_forecasts_from_file_to_file(capsys):
     assert all(abs(float(r[c])) < 5 for r in ahead for c in "ab")
 
 
-CHANGES = [
-    "--attention sum", "--heads 1", "--positions none", "--dropout 0.3", "--kernel elu", "--rate 0.02", "--data b.csv",
-    "--mend",
-]
+CHANGES = ["--attention sum", "--rate 0.02", "--data b.csv", "--mend"]
 
 
 def test_a_run_folder_holds_one_run(capsys):
@@ -171,8 +167,6 @@ def test_a_run_folder_holds_one_run(capsys):
         assert snapshot() == before, change
     write_series(shift=1.0)  # the same name and length, other numbers
     assert "holds another run" in fails(capsys, hot_forecast, *TRAINED, "--out", "x")
-    hot_forecast([*TRAINED, "--out", "x", "--no-resume"])
-    assert len(read_rows("results/forecast.csv")) == 2
 
 
 def test_without_out_another_run_has_another_folder(monkeypatch):
@@ -190,42 +184,28 @@ def test_without_out_another_run_has_another_folder(monkeypatch):
 
 def test_a_folder_that_is_no_run_is_not_written_into(capsys, tmp_path):
     write_series()
+    (tmp_path / "mine").mkdir()
     for name in ("config.json", "model.safetensors", "notes.txt"):
-        (tmp_path / "mine").mkdir(exist_ok=True)
         (tmp_path / "mine" / name).write_text("mine")
     before = snapshot("mine")
     assert "--overwrite" in fails(capsys, hot_forecast, *TRAINED, "--out", "mine")
     assert snapshot("mine") == before
-    hot_forecast([*TRAINED, "--out", "mine", "--overwrite"])
-    assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
-    assert (tmp_path / "mine" / "input.json").exists()
 
 
-def test_results_that_are_no_table_are_found_before_training(capsys, no_training, tmp_path):
+def test_linear_rivals_train_and_predict(capsys):
     write_series()
-    (tmp_path / "results").mkdir()
-    table = tmp_path / "results" / "forecast.csv"
-    for content in (b"\0\1\2\xff" * 50, b"a,a\n1,2\n", b"a\n1,2,3\n"):
-        table.write_bytes(content)
-        assert "forecast.csv" in fails(capsys, hot_forecast, *TRAINED)
-        assert table.read_bytes() == content and not Path("runs").exists()
-
-
-@pytest.mark.parametrize("model", ["linear", "dlinear"])
-def test_linear_rivals_train_and_predict(capsys, model):
-    write_series()
-    words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", "--model", model, *TINY[8:]]
+    words = ["--data", "waves.csv", "--lookback", "32", "--horizon", "4", "--model", "dlinear", *TINY[8:]]
     hot_forecast([*words, "--model-option", "instance_norm=true"])
     (row,) = read_rows("results/forecast.csv")
     config = json.loads(row["model"])
-    trend = 25 if model == "dlinear" else None
-    assert (row["attention"], config["model"], config["trend"]) == (model, "linear", trend)
-    assert config["instance_norm"] is True and int(row["parameters"]) == (1 + bool(trend)) * 4 * 33
+    assert (row["attention"], config["model"], config["trend"]) == ("dlinear", "linear", 25)
+    assert config["instance_norm"] is True and int(row["parameters"]) == 2 * 4 * 33
     hot_predict([f"runs/{row['run']}", "waves.csv"])
     assert len(read_rows("waves-forecast.csv")) == 4
     said = fails(capsys, hot_forecast, *words, "--dim", "8", "--readout", "mean")
-    assert "dim, readout: settings of the Transformer, but model is 'lin" in said.replace("'dlin", "'lin")
+    assert "dim, readout: settings of the Transformer, but model is 'dlin" in said
     assert "widht" in fails(capsys, hot_forecast, *words, "--model-option", "widht=1")
+    assert config_for(job_class("forecast").from_dict(dict(data="x", model="linear")), (96, 2)).trend is None
 
 
 def test_a_convolutional_rival_trains_and_predicts():
@@ -239,23 +219,22 @@ def test_a_convolutional_rival_trains_and_predicts():
     assert len(read_rows("own-classes.csv")) == 8
 
 
-@pytest.mark.parametrize("dates", [None, 2])
-def test_scenes_from_file_to_picture(dates, capsys):
-    write_scene(dates)
+def test_scenes_from_file_to_picture(capsys):
+    write_scene(dates=2)
     hot_segment([*FIELDS, "--flips", "--class-weights", "balanced", "--epochs", "6", "--batch-size", "8"])
     (row,) = read_rows("results/segment.csv")
     assert float(row["test_accuracy"]) > 0.8 and json.loads(row["test_iou_by_class"]).keys() == {"0", "1"}
+    counts = read_scores(row, "results")["counts"].sum(0)
+    assert counts.trace() / counts.sum() == pytest.approx(float(row["test_accuracy"]))
     assert capsys.readouterr().out.splitlines()[-1] == f"next: hot_predict runs/{row['run']} scene.npy"
     hot_predict([f"runs/{row['run']}", "scene.npy", "--to", "out/labels.npy"])
     labels = np.load("out/labels.npy")
     assert labels.shape == (24, 24) and set(np.unique(labels)) <= {1, 3}
     assert ((labels == 3) == (np.arange(24) >= 12)).mean() > 0.8
-    with open("out/labels.png", "rb") as f:
-        assert f.read(4) == b"\x89PNG"
+    assert Path("out/labels.png").read_bytes()[:4] == b"\x89PNG"
 
 
-@pytest.mark.parametrize("masks, order, channels", [(True, 3, ()), (False, 2, ()), (False, 2, (3,)), (True, 2, (2,)),
-                                                    (False, 2, (4,))])
+@pytest.mark.parametrize("masks, order, channels", [(True, 3, ()), (True, 2, (2,)), (False, 2, (4,))])
 def test_pictures_and_volumes_from_file_to_probabilities(capsys, masks, order, channels):
     write_volumes(masks=masks, order=order, channels=channels)
     asked = ["--channels", "last"] if channels == (4,) else []
@@ -265,7 +244,9 @@ def test_pictures_and_volumes_from_file_to_probabilities(capsys, masks, order, c
     (row,) = read_rows("results/classify.csv")
     run = f"runs/{row['run']}"
     assert capsys.readouterr().out.splitlines()[-1] == f"next: hot_predict {run} own.npz --key test_images"
-    assert float(row["test_auc"]) > 0.9 and json.loads(Path(run, "input.json").read_text())["masked"] is masks
+    scores = read_scores(row, "results")
+    assert roc_auc_score(scores["label"], scores["probability"][:, 1]) == float(row["test_auc"]) > 0.9
+    assert json.loads(Path(run, "input.json").read_text())["masked"] is masks
     hot_predict([run, "own.npz", "--key", "test_images"])
     assert ("a mask hides" in capsys.readouterr().out) is masks
     assert json.loads(row["model"])["in_channels"] == (channels or (1,))[0]
@@ -286,7 +267,7 @@ def test_a_class_that_a_part_lacks_is_told_before_training(capsys, no_training, 
 
 
 @pytest.mark.parametrize("step, name, first, ahead", [
-    ("ME", "Monat", "2000-01-31", ["2012-01-31", "2012-02-29"]), ("B", "", "2024-01-01", ["2024-07-19", "2024-07-22"]),
+    ("ME", "Monat", "2000-01-31", ["2012-01-31", "2012-02-29"]),
     ("YS", "year", "1874-01-01", ["2018", "2019"]), ("h", "t", "2024-01-01",
                                                      ["2024-01-07 00:00:00+02:00", "2024-01-07 01:00:00+02:00"])])
 def test_forecasts_carry_the_calendar_on(step, name, first, ahead):
@@ -350,17 +331,16 @@ def test_a_stopped_command_goes_on(capsys, monkeypatch):
 
 
 def test_places_that_cannot_be_written_are_found_before_training(capsys, tmp_path):
+    "Nor a table of results that is none."
     write_series()
     (tmp_path / "taken").write_text("a file")
-    for place in ("--results", "--out"):
-        said = fails(capsys, hot_forecast, *TRAINED, place, "taken/here")
-        assert "taken" in said and not Path("runs").exists()
-    assert "name the data: --data NAME; hot_segment --help says" in fails(capsys, hot_segment)
+    (tmp_path / "forecast.csv").write_bytes(b"\0\1\2\xff" * 50)
+    for words, said in (("--results taken/here", "taken"), ("--out taken/here", "taken"), ("--results .", "no table")):
+        assert said in fails(capsys, hot_forecast, *TRAINED, *words.split()) and not Path("runs").exists()
 
 
 @pytest.mark.parametrize("command, data, home", [
-    (hot_forecast, "weather", "huggingface.co"), (hot_forecast, "solar", "github.com"),
-    (hot_classify, "vessel", "medmnist.com"), (hot_segment, "sentinel2", "github.com")])
+    (hot_forecast, "solar", "github.com"), (hot_classify, "vessel", "medmnist.com")])
 def test_absent_data_say_where_to_get_them(capsys, tmp_path, command, data, home):
     said = fails(capsys, command, "--data", data)
     assert "--data-dir" in said and "HOT_DATA" in said and home in said and "folder=" not in said
@@ -373,7 +353,6 @@ TRAIN = 'which is not installed: pip install "hot_nbdev[train]"'
 
 
 @pytest.mark.parametrize("command, lost, words, says", [
-    (hot_forecast, "accelerate", ["--data", "absent.csv"], f"accelerate, {TRAIN}"),
     (hot_segment, "accelerate", ["--data", "absent.csv"], f"accelerate, {TRAIN}"),
     (hot_classify, "sklearn", ["--data", "absent.csv"], f"scikit-learn, {TRAIN}"),
     (hot_classify, "monai", ["--data", "own.npz", "--model", "resnet"], "pip install monai")])
@@ -392,16 +371,11 @@ def test_official_volumes_are_asked_for_without_medmnist_and_pictures_name_it(ca
 
 @pytest.mark.parametrize("words, message", [
     (["--score", "2", "48"], "score is [2, 48], but the model is trained for 12 steps"),
-    (["--combine", "sum"], "--attention hot1, hot2 or tied"),
     (["--attention", "full", "--combine", "sum"], "--attention hot1, hot2 or tied"),
     (["--model", "dlinear", "--model-option", "trend=true"], "trend is True"),
-    (["--model", "linear", "--model-option", "horizons=4"], "horizons cannot be given"),
-    (["--model-option", "ff_hidden=8"], "settings of a rival, but model is 'hot'"),
-    (["--model-option", "x"], "is not NAME=VALUE"),
-    (["--dim", "16", "--heads", "3"], "heads is 3"), (["--attention-options", "poool=sum"], "poool"),
+    (["--model-option", "x"], "is not NAME=VALUE"), (["--attention-options", "poool=sum"], "poool"),
     (["--attention", "none", "--kernel", "elu"], "kernel"), (["--attention-options", "combine=[1]"], "combine"),
     (["--patch", "1", "2", "3"], "patch"), (["--causal", "7"], "causal"), (["--lookback", "1000"], "lookback"),
-    (["--horizon", "1000"], "horizon"),
 ])
 def test_what_cannot_run_is_found_before_training(capsys, no_training, words, message):
     write_series()
@@ -494,7 +468,7 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("file, says", [
-    ("defaults/rows/segment.csv", "defaults-dates"), ("printed_series.csv", "copied from the papers"),
+    ("printed_series.csv", "copied from the papers"),
     ("kin.csv", "python -m studies.kin.kin in the source repository; the package does not carry the script. It"),
     ("volumes_simple.csv", "studies.volumes.volumes in the source repository; the package does not carry the script\n"),
 ])
@@ -513,9 +487,7 @@ def test_a_table_brings_its_seeds(capsys):
 @pytest.mark.parametrize("table, value, message", [
     ("marks-exchange", "horizon=192", "marks-exchange has no horizon 192; it has 96, 336"),
     ("forecasting-days", "horizon=x", "horizon is 'x'; give a whole"),
-    ("marks-adrenal", "horizon=96", "there is no setting 'horizon'"),
-    ("ablations", "seed=1", "are chosen by --seeds"), ("ablations", "epochs", "is not NAME=VALUE"),
-    ("ablations", "epochs=0", "epochs is 0"),
+    ("marks-adrenal", "horizon=96", "there is no setting 'horizon'"), ("ablations", "seed=1", "are chosen by --seeds"),
 ])
 def test_settings_that_a_table_cannot_have_are_named(capsys, table, value, message):
     assert message in fails(capsys, hot_reproduce, table, "--set", value, "--dry-run")

@@ -3,7 +3,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from hot_nbdev.config import Config
 from hot_nbdev.maps import model_maps
 from hot_nbdev.model_config import ModelConfig, SegmenterConfig
 from hot_nbdev.models import load_model, make_model
@@ -11,7 +10,6 @@ from hot_nbdev.rivals.fields import (
     AxialTokenAttention,
     DilatedConfig,
     DilatedNet,
-    FieldConfig,
     FieldModel,
     FourierConfig,
     FourierNet,
@@ -26,42 +24,29 @@ KINDS = {DilatedNet: DilatedConfig(in_channels=2, width=4),
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-def test_it_is_made_saved_and_loaded_by_name(kind, tmp_path):
+def test_it_is_made_saved_and_loaded_by_name_and_takes_any_batch(kind, tmp_path):
     torch.manual_seed(0)
-    model, x = make_model(KINDS[kind]).eval(), torch.randn(2, 32, 32, 2)
-    assert type(model) is kind and issubclass(kind, FieldModel) and model(x).shape == (2, 32, 32, 1)
+    model, x = make_model(KINDS[kind]).eval(), torch.randn(2, 3, 32, 32, 2)
+    assert type(model) is kind and issubclass(kind, FieldModel) and model(x).shape == (2, 3, 32, 32, 1)
     model.save(tmp_path)
     again = load_model(tmp_path)
-    assert type(again) is kind
+    assert type(again) is kind and ModelConfig.from_dict(KINDS[kind].to_dict()) == KINDS[kind]
     assert_close(again(x), model(x), rtol=0, atol=0)
-    assert ModelConfig.from_dict(KINDS[kind].to_dict()) == KINDS[kind]
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-def test_leading_axes_masks_and_wrong_shapes(kind):
-    torch.manual_seed(0)
-    model = make_model(KINDS[kind]).eval()
-    x, mask = torch.randn(2, 3, 32, 32, 2), torch.rand(32, 32) < 0.7
+    mask = torch.rand(32, 32) < 0.7
     assert_close(model(x, mask)[1, 2], model((x * mask[..., None])[1, 2]), atol=1e-5, rtol=1e-4)
     with pytest.raises(ValueError, match=rf"{kind.__name__}: x must be \(\*batch, n1, n2, 2\)"):
         model(torch.randn(2, 32, 32, 3))
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
-def test_a_batch_may_be_empty_and_half_precision_is_enough(kind):
-    model, x = make_model(KINDS[kind]).eval(), torch.randn(2, 32, 32, 2)
-    assert model(x[:0]).shape == (0, 32, 32, 1) and model(x.new_empty(2, 0, 32, 32, 2)).shape == (2, 0, 32, 32, 1)
-    want = model(x)
+    assert model(x[0, :0]).shape == (0, 32, 32, 1) and model(x[:, :0]).shape == (2, 0, 32, 32, 1)
+    want = model(x[0])
     with torch.autocast("cpu", torch.bfloat16):
-        assert_close(model(x).float(), want, rtol=0.1, atol=0.1)
+        assert_close(model(x[0]).float(), want, rtol=0.1, atol=0.1)
     assert model.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("kind, more", [(DilatedNet, {}), (FourierNet, {"frequencies": 17})],
-                         ids=["dilated", "fourier"])
-def test_on_a_torus_it_commutes_with_shifts(kind, more):
+def test_on_a_torus_it_commutes_with_shifts():
+    "Page 61 has the Fourier network's shifts."
     torch.manual_seed(0)
-    model = kind(kind.config_class(width=3, padding="circular", **more)).double()
+    model = DilatedNet(DilatedConfig(width=3, padding="circular")).double()
     x = torch.randn(1, 32, 32, 1, dtype=torch.float64)
     assert_close(model(x.roll((5, -7), (1, 2))), model(x).roll((5, -7), (1, 2)))
 
@@ -95,11 +80,8 @@ def test_a_spectral_convolution_is_one_matrix_for_each_low_frequency(sizes):
 
 
 def test_what_a_u_net_cannot_take():
-    with pytest.raises(ValueError, match="order is 1.*choose 2 or 3"):
-        UNetNet(UNetConfig(order=1))
     with pytest.raises(ValueError, match=r"sizes are \(32, 40\).*multiple of 16"):
         UNetNet(UNetConfig(width=2))(torch.randn(1, 32, 40, 1))
-    assert issubclass(FieldConfig, Config)
     assert sum(p.numel() for p in UNetNet(UNetConfig(in_channels=2)).parameters()) == 462_753       # as page 61 says
 
 

@@ -1,6 +1,5 @@
 """Tables of results: nothing is lost, what cannot be written is found early, rows say whence they come."""
 import csv
-import json
 import math
 import subprocess
 from pathlib import Path
@@ -13,12 +12,12 @@ from forks import start
 from torch import nn
 
 import hot_nbdev
+from hot_nbdev.train.loop import TrainConfig
 from hot_nbdev.train.results import (
     Table,
     append_row,
     check_results,
     library_commit,
-    processor,
     read_rows,
     row,
     setting,
@@ -129,29 +128,13 @@ def test_the_commit_is_that_of_the_library_or_empty(tmp_path):
     assert library_commit() == library_commit(next(iter(hot_nbdev.__path__)))
 
 
-def a_row(model, **more):
-    config = SimpleNamespace(seed=3, to_dict=lambda: {"seed": 3})
-    best = {"epoch": 1, "loss": 0.5, "rate": 0.1}
-    result = SimpleNamespace(epochs=2, stopped="finished", seconds=1.0, best=best)
-    test = {"loss": 0.25, "by": {"a": 1}}
-    task = SimpleNamespace(name="forecasting")
-    return row(task, "d", "m", model, config, result, test, torch.ones(1, 3), **more)
-
-
-def test_a_row_names_processor_and_threads():
-    found = a_row(nn.Linear(3, 2), horizon=4)
-    assert found["threads"] == torch.get_num_threads() and found["processor"] == processor() != ""
-    assert found["hardware"].startswith(("CPU", "NVIDIA")) and found["horizon"] == 4
-    assert (found["val_loss"], found["test_loss"], json.loads(found["test_by"])) == (0.5, 0.25, {"a": 1})
-    assert list(found)[-1] == "commit" and found["commit"] == library_commit()
-
-
 def test_a_model_that_cannot_be_counted_leaves_the_column_empty():
     class Own(nn.Linear):
         def forward(self, x):
             return super().forward(x) * float(x.sum())      # needs numbers
-    found = a_row(Own(3, 2))
-    assert found["multiply_adds"] is None and json.loads(found["model"]) == {"model": "Own"}
+    result = SimpleNamespace(epochs=2, stopped="finished", seconds=1.0, best={"epoch": 1, "loss": 0.5, "rate": 0.1})
+    found = row(SimpleNamespace(name="own"), "d", "m", Own(3, 2), TrainConfig(), result, {}, torch.ones(1, 3))
+    assert found["multiply_adds"] is None and found["parameters"] == 8 and list(found)[-1] == "commit"
 
 
 def test_the_tables_of_the_book_are_still_read():

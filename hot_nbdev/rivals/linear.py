@@ -108,13 +108,12 @@ def simple_forecaster(
     horizons: Sequence = (96,),     # steps ahead, one or several
     period: int | None = None,      # p, of 'seasonal'; at most T
     order: int = 2,                 # number k of modes: time, then those of the series
-    dtype=None,
 ) -> "LinearForecaster":            # without normalization, and with nothing to learn
     "A forecast that needs no training, as a matrix."
     if name not in ("last", "mean", "seasonal") or name == "seasonal" and not 1 <= (period or 0) <= lookback:
         raise ValueError(f"simple_forecaster: name is {name!r} and period {period}; choose 'last', 'mean', or 'seasonal', which "
                          f"repeats a period that lies in the lookback: from 1 to {lookback}")
-    model = LinearForecaster(LinearConfig(lookback, horizons, instance_norm=False, order=order), dtype=dtype).requires_grad_(False).eval()
+    model = LinearForecaster(LinearConfig(lookback, horizons, instance_norm=False, order=order)).requires_grad_(False).eval()
     steps = torch.arange(max(horizons))
     model.linear.bias.zero_()
     model.linear.weight.fill_(1 / lookback if name == "mean" else 0.0)

@@ -121,17 +121,15 @@ def paired_t(
     other: Sequence[float],     # of another model, for the same seeds
 ) -> Compared:
     "Difference of two models over seeds, by Student's t on the differences."
-    from scipy.stats import t as student
+    from scipy.stats import sem, ttest_rel
     a, b = (np.asarray(x, dtype=float) for x in (one, other))
     if a.shape != b.shape or a.ndim != 1 or len(a) < 2:
         raise ValueError(f"paired_t: numbers of the same two or more seeds are needed, but {a.shape} and {b.shape} came; leave "
                          "out seeds that only one model has")
-    d, law = a - b, student(len(a) - 1)
-    mean, error = d.mean(), d.std(ddof=1) / math.sqrt(len(d))
-    low, high = mean + error * np.array(law.interval(0.95))
-    p = 2 * law.sf(abs(mean) / error) if error else mean == 0
+    mean, error, found = (a - b).mean(), sem(a - b), ttest_rel(a, b)
     correlation = np.corrcoef(a, b)[0, 1] if a.std() and b.std() else math.nan
-    return Compared(*map(float, (a.mean(), b.mean(), mean, error, correlation, low, high, p)))
+    ends, p = found.confidence_interval(), found.pvalue if error else mean == 0
+    return Compared(*map(float, (a.mean(), b.mean(), mean, error, correlation, *ends, p)))
 
 
 def holm(

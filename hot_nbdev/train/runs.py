@@ -279,10 +279,10 @@ def progress_bar(
     steps: Sequence | None = None,  # what it goes along
     unit: str = "update",           # what one step is
     total: int | None = None,       # how many they are, where `steps` does not say
+    initial: int = 0,               # how many of them were made before
     shown: bool = True,
-    leave: bool = True,             # does it stay when it is done?
 ):                                  # the steps, or a thing with `update`
     "A bar of tqdm on stderr, around steps or for a number of them."
     from tqdm import tqdm
     ncols, nrows = shutil.get_terminal_size()       # tqdm draws nothing on a terminal that does not know its size
-    return tqdm(steps, total=total, unit=unit, file=sys.stderr, ncols=ncols, nrows=nrows, disable=not shown, leave=leave)
+    return tqdm(steps, total=total, initial=initial, unit=unit, file=sys.stderr, ncols=ncols, nrows=nrows, disable=not shown)
