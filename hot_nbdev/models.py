@@ -44,10 +44,11 @@ class Model(nn.Module):
             raise ValueError(f"{type(self).__name__}: config must be a {wanted}, but is a {came}")
         self.config = config
 
-    def differs(self) -> str | None:
-        "Where its tensors differ from those of a new model of its class and settings, in words; None if nowhere."
+    def differs(self, tensors: dict | None = None) -> str | None:       # name -> tensor; default: its own
+        "Where tensors differ from those of a new model of its class and settings, in words; None if nowhere."
         with suppress(ValueError):      # of a subclass with a constructor of its own: there is nothing to compare with
-            return _difference(_plan(type(self), self.config, Path()).state_dict(), self.state_dict())
+            plan = _plan(type(self), self.config, Path())
+            return _difference(plan.state_dict(), self.state_dict() if tensors is None else tensors)
 
     def save(self, folder: str | Path) -> None:
         "Write config.json and model.safetensors; where one cannot be written, a model already there stays as it was."
