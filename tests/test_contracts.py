@@ -2,14 +2,13 @@
 import copy
 import io
 import pickle
-import warnings
 
 import pytest
 import torch
 from forks import fresh
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import CPU_GPU, F64, LAYERS, any_attention, each
+from layers import CPU_GPU, F64, LAYERS, any_attention, each, tensor
 from often import examples
 from parts import ADAPTED, MERGED, MODELS, PARTS, STEMS
 from safetensors.torch import load, save
@@ -52,25 +51,36 @@ def test_any_settings_agree_with_the_slow_loop(data):
             assert_close(got, want, rtol=0, atol=1e-10)
 
 
-@modules
-def test_gradients(case):
-    """First and second derivatives, by the input and by every parameter; all parameters take part.
+def along(vectors, way):
+    return sum((v * w).sum() for v, w in zip(vectors, way, strict=True))
 
-    PyTorch's fused attention has no second derivative: its plain form, MATH, has.
-    """
+
+@modules
+def test_gradients(case, step=1e-6):
+    """First and second derivatives along random directions of input and parameters against differences.
+
+    PyTorch's fused attention has no second derivative: its plain form, MATH, has, and the first of both is the same."""
     layer = case.layer()
-    names, parameters = trained(layer).keys(), trained(layer).values()
     for x, *more in case.arguments(case.input(2)):
-        def call(x, *parameters, more=more):
-            return functional_call(layer, dict(zip(names, parameters, strict=True)), (x, *more))
-        inputs = (x.requires_grad_(), *parameters)
-        assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
+        start = {"x": x, **trained(layer)}
+        way, other = ([tensor(*t.shape, seed=seed) for t in start.values()] for seed in (5, 6))
+
+        def derived(step, start=start, way=way, more=more):
+            "The inputs a step away, a loss there, and its gradient."
+            leaves = [(t + step * w).detach().requires_grad_() for t, w in zip(start.values(), way, strict=True)]
+            x, *parameters = leaves
+            y = functional_call(layer, dict(zip([*start][1:], parameters, strict=True)), (x, *more))
+            loss = (y * (y + tensor(*y.shape, seed=7))).sum()
+            return leaves, loss, torch.autograd.grad(loss, leaves, create_graph=True)
         with sdpa_kernel(SDPBackend.MATH):
-            assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
-        loss = layer(x, *more).square().sum()
-        for name, p in zip(names, parameters, strict=True):
-            (g,) = torch.autograd.grad(loss, p, retain_graph=True, allow_unused=True)
-            assert g is not None and g.isfinite().all(), name
+            (leaves, _, grads), (_, more_loss, more_grads), (_, less_loss, less_grads) = map(derived, (0, step, -step))
+            second = torch.autograd.grad(along(grads, other), leaves, materialize_grads=True)
+        close = dict(rtol=1e-5, atol=1e-5)
+        assert_close(along(grads, way), (more_loss - less_loss) / (2 * step), **close)
+        assert_close(along(second, way), (along(more_grads, other) - along(less_grads, other)) / (2 * step), **close)
+        for name, got, want in zip(start, derived(0)[2], grads, strict=True):
+            assert got.isfinite().all(), name
+            assert_close(got, want, rtol=1e-9, atol=1e-11)
 
 
 @layers
@@ -138,22 +148,11 @@ def test_compiles_to_one_graph(case, device):
 
 
 BATCH = torch.export.Dim("batch", min=2, max=64)
-FIRST = {case.slow: case for case in reversed(TRACED)}.values()         # one of each kind
-
-
-@each([*LAYERS, *PARTS, *MERGED])
-def test_exports(case):
-    """With any batch: the number of samples is an input like others, which `len` of a tensor would fix.
-
-    That takes seconds: one layer of each kind without its other arguments, too; compiling takes each both ways."""
-    layer, (*others, last) = case.layer(torch.float32), case.arguments(case.input(5, dtype=torch.float32))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for arguments in (*others, last) if case in FIRST else (last,):
-            shapes = None if case.twin else tuple({0: BATCH} for _ in arguments)
-            program = torch.export.export(layer, arguments, dynamic_shapes=shapes).module()
-            more = arguments if case.twin else [torch.cat([t, t.flip(0)]) for t in arguments]
-            assert_close(program(*more), layer(*more), rtol=1e-4, atol=1e-5)
+IN_ONNX = [case for case in TRACED + MODELS if case.name in (
+    "full causal", "full-linear causal", "product", "hot1 kernel", "hot2 product", "causal product", "short kernel",
+    "tied product", "near causal sum", "spatial", "divided", "multiscale kernel", "other grid, product",
+    "linear full bias", "segmenter, axial-token")]
+BARE = {case.slow: case for case in IN_ONNX}.values()       # one of each kind, once more without its other arguments
 
 
 class SideBySide(torch.nn.Module):
@@ -167,33 +166,43 @@ class SideBySide(torch.nn.Module):
         return [layer(*own) for layer, own in zip(self.layers, arguments, strict=True)]
 
 
-IN_ONNX = [case for case in TRACED + MODELS if case.name in (
-    "full causal", "full-linear causal", "product", "hot1 kernel", "hot2 product", "causal product", "short kernel",
-    "tied product", "near causal sum", "spatial", "divided", "multiscale kernel", "other grid, product",
-    "linear full bias", "segmenter, axial-token")]
+def exported(cases):
+    """Layers as one program, for any batch: the number of samples is an input like others, which `len` would fix.
+
+    Besides, arguments for another batch, and what the layers say to them; a program of another batch says the same."""
+    layers = [case.layer(torch.float32) for case in cases]
+    given = [case.arguments(case.input(3, dtype=torch.float32)) for case in cases]
+    arguments = [own[0 if case in BARE and len(cases) == 1 else -1] for case, own in zip(cases, given, strict=True)]
+    more = [tuple(t[[0, 1, 2, 1, 0]] for t in own) for own in arguments]
+    shapes = tuple(tuple({0: BATCH} for _ in own) for own in arguments)
+    program = torch.export.export(SideBySide(layers), tuple(arguments), dynamic_shapes=(shapes,))
+    want = [layer(*own) for layer, own in zip(layers, more, strict=True)]
+    for case, got, y in zip(cases, program.module()(*more), want, strict=True):
+        assert_close(got, y, rtol=1e-4, atol=1e-5, msg=lambda m, c=case: f"{c.name}: {m}")
+    return program, more, want
+
+
+@each([case for case in [*TRACED, *PARTS, *MERGED] if case not in IN_ONNX or case in BARE])
+@pytest.mark.filterwarnings("ignore")
+def test_exports(case):
+    exported([case])
 
 
 @pytest.mark.parametrize("part", range(3))
+@pytest.mark.filterwarnings("ignore")
 def test_exports_to_onnx(part):
-    """With any batch and all arguments there are. What onnxscript makes simpler afterwards is its own, and takes long.
+    """With all arguments there are. What onnxscript makes simpler afterwards is its own, and takes long.
 
-    Several layers in one file: reading the list of operators takes longer than exporting one of them.
-    """
+    Several layers in one file: reading the list of operators takes longer than exporting one of them."""
     pytest.importorskip("onnx", reason="needs onnx")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     from onnx.reference import ReferenceEvaluator
     cases = IN_ONNX[part::3]      # with seven in one file one was wrong, alone and in pairs none
-    layers = [case.layer(torch.float32) for case in cases]
-    arguments = [[*case.arguments(case.input(3, dtype=torch.float32))][-1] for case in cases]
-    shapes = (tuple(tuple({0: BATCH} for _ in own) for own in arguments),)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program = torch.onnx.export(SideBySide(layers), tuple(arguments), dynamo=True, verbose=False, optimize=False,
-                                    dynamic_shapes=shapes)
-    run, arguments = ReferenceEvaluator(program.model_proto), [[t[[0, 1, 2, 1]] for t in own] for own in arguments]
+    program, arguments, want = exported(cases)
+    run = ReferenceEvaluator(torch.onnx.export(program, dynamo=True, verbose=False, optimize=False).model_proto)
     found = run.run(None, dict(zip(run.input_names, (a.numpy() for own in arguments for a in own), strict=True)))
-    for case, layer, own, y in zip(cases, layers, arguments, found, strict=True):
-        assert_close(torch.from_numpy(y), layer(*own), rtol=1e-4, atol=1e-5, msg=lambda m, c=case: f"{c.name}: {m}")
+    for case, got, y in zip(cases, found, want, strict=True):
+        assert_close(torch.from_numpy(got), y, rtol=1e-4, atol=1e-5, msg=lambda m, c=case: f"{c.name}: {m}")
 
 
 @modules
