@@ -75,7 +75,7 @@ def test_links_lead_to_files_and_to_pages_that_there_are():
 def test_what_it_says_of_a_gpu_is_a_row_whose_card_and_commit_its_page_names():
     most, full, own, card, commit = re.search(
         r"up to ([\d,]+) positions on a GPU.* faster: (\S+) ms against (\S+) ms forward on an (.+?) "
-        r"\(one sample, eager, layer of commit (\w+); today's layer on a GPU: not run\)", TEXT).groups()
+        r"\(one sample, eager; the layer of commit (\w+), since today's was not timed on a GPU\)", TEXT).groups()
     growth, last = results_file("bench_growth.csv"), int(most.replace(",", ""))
     times = {(int(r["positions"]), r["layer"]): float(r["seconds"]) for r in read_rows(growth)
              if r["seconds"] and r["processor"].startswith(card)
