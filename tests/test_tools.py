@@ -103,6 +103,8 @@ def test_the_recipes_of_the_makefile_are_those_of_the_readme():
 
 HIDDEN = re.compile(r"^#\|\s*(hide|export$|echo: false|include: false|code-fold|folded)", re.M)
 
+UNSEEN = re.compile(r"^::: \{\.(?:proof|callout-\w+ collapse=\"true\")\}.*?^:::$|\$\$.*?\$\$", re.DOTALL | re.M)
+
 
 def minutes(path):
     "150 words a minute, 5 seconds for a line of code, of what is seen: no exercise, proof, formula, nothing folded."
@@ -111,7 +113,7 @@ def minutes(path):
         text = cell.source
         if cell.cell_type == "markdown":
             exercise = bool(re.match("#+ Exercise", text)) or exercise and not text.startswith("## ")
-            seen = re.sub(r"::: \{\.proof\}.*?:::|\$\$.*?\$\$", " ", text, flags=re.DOTALL)
+            seen = re.sub(UNSEEN, " ", text)
             words += 0 if exercise else len(seen.split())
         elif not exercise and not HIDDEN.search(text):
             lines += sum(bool(line.strip()) and not line.startswith("#|") for line in text.splitlines())
