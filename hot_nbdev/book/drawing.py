@@ -15,11 +15,9 @@ PAPER = "var(--hot-paper, var(--jp-layout-color0, Canvas))"
 COLORS = {"a": "var(--hot-a, #3b82c4)", "b": "var(--hot-b, #e0812b)",
           "c": "var(--hot-c, #2fa37a)", "n": "var(--hot-n, #868e97)", "ink": "currentColor"}
 
-
 def _short(value: float) -> str:
     "A number with at most one digit behind the point (two below one)."
     return f"{value:.{1 if abs(value) >= 1 else 2}f}".rstrip("0").rstrip(".") or "0"
-
 
 def _figure(parts, seen, alt) -> str:
     "The parts as one figure, as wide as they need and never wider than the page; what looks alike is one path."
@@ -65,7 +63,9 @@ class Schematic:
         size: float = 15, anchor: str = "middle",  # in pixels at full width; "start" or "middle" of the words is at x
         bold: bool = False,
     ) -> "Schematic":              # the drawing itself
-        "Add a line of words; its width is guessed, since no font is known here."
+        "Add a line of words, if there are any; its width is guessed, since no font is known here."
+        if not words:
+            return self
         width = 0.56 * size * len(words)
         left = x - width / 2 * (anchor == "middle")
         self.seen += [(left, y - 0.6 * size), (left + width, y + 0.6 * size)]
@@ -82,14 +82,11 @@ class Schematic:
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e010
 def box(
-    x: float,        # of its left side
-    y: float,        # of its upper side
-    width: float,    # to the right
-    height: float,   # downwards
-) -> list:           # of (x, y), as a path takes them
+    x: float, y: float,             # of the top left corner
+    width: float, height: float,    # to the right, and downwards
+) -> list:                          # of (x, y), as a path takes them
     "The four corners of a box."
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
-
 
 def cells(
     d: Schematic,
@@ -112,7 +109,6 @@ def cells(
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e011
 SLANT = 0.38     # how far one step in depth goes to the right and up, in steps along the front
-
 
 def cube(
     d: Schematic,
@@ -137,7 +133,6 @@ def cube(
     size = [n + gap * (p - 1) for n, p in zip(shape, pieces)]
     return at[0] + unit * (size[1] + SLANT * size[2]), at[1] + unit * size[0]
 
-
 def _block(at, low, steps, unit) -> list:
     "Outline, top, right and front of a block that begins at `low`; a corner is 0 or 1 along each mode."
     def corner(bits):
@@ -159,10 +154,8 @@ def matrix(
     "A matrix as a box with its name and its size."
     (x, y), (height, width) = at, size
     d.path(box(x, y, width, height), fill, strength, width=1.2)
-    if name:
-        d.text(x + width / 2, y + height / 2, name, bold=True)
-    if above:
-        d.text(x + width / 2, y - 10, above, 13)
+    d.text(x + width / 2, y + height / 2, name, bold=True)
+    d.text(x + width / 2, y - 10, above, 13)
     return x + width, y + height
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e015
@@ -179,17 +172,14 @@ def arrow(
     a, b = (u - x) / length, (v - y) / length
     d.path([start, (u - 6 * a, v - 6 * b)], closed=False, width=1.4)
     d.path([end, (u - 9 * a - 4 * b, v - 9 * b + 4 * a), (u - 9 * a + 4 * b, v - 9 * b - 4 * a)], "ink", 1, width=0)
-    for words, away, size in ((above, -14, 14), (below, 14, 13)):
-        if words:
-            d.text((x + u) / 2, (y + v) / 2 + away, words, size)
-
+    d.text((x + u) / 2, (y + v) / 2 - 14, above, 14)
+    d.text((x + u) / 2, (y + v) / 2 + 14, below, 13)
 
 def bracket(
     d: Schematic,
-    start: float,         # x where it begins
-    end: float,           # x where it ends
-    y: float,             # of what it stands under
-    words: str,           # below it
+    start: float, end: float,   # x of both ends
+    y: float,                   # of what it stands under
+    words: str,                 # below it
 ) -> None:
     "A bracket under what it names."
     d.path([(start + 2, y + 4), (start + 2, y + 9), (end - 2, y + 9), (end - 2, y + 4)], closed=False, width=1)
@@ -198,8 +188,7 @@ def bracket(
 # %% ../../nbs/44_drawing.ipynb #5ba9e016
 def plus(
     d: Schematic,
-    x: float,        # of its middle
-    y: float,        # of its middle
+    x: float, y: float,     # of its middle
 ) -> None:
     "A circle with a plus: the sum of what arrives."
     d.parts.append(("", f'<circle cx="{_short(x)}" cy="{_short(y)}" r="11" stroke-width="1.4"/>'))

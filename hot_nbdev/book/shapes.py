@@ -15,10 +15,14 @@ from .drawing import SLANT, Schematic, arrow, box, bracket, cells, cube, matrix,
 # %% ../../nbs/45_shapes.ipynb #6ba9e007
 INDEX = "₀₁₂₃"
 
-
 def _times(shape) -> str:
     return " × ".join(map(str, shape))
 
+def _tensor(d, at, shape, fill, unit, words, size=15, below=16) -> tuple:
+    "A cube with words below it; its bottom right corner."
+    right, low = cube(d, at, tuple(shape), fill, unit)
+    d.text(at[0] + shape[1] * unit / 2, low + below, words, size)
+    return right, low
 
 def fibers_and_slices() -> Schematic:   # two rows: fibers, slices; three columns: modes 1, 2, 3
     "A tensor with three modes cut into its fibers and into its slices, along each mode; one piece stands out."
@@ -27,10 +31,9 @@ def fibers_and_slices() -> Schematic:   # two rows: fibers, slices; three column
     n, unit, gap = 4, 20, 0.3
     wide, high = (unit * (1 + gap) * n * (1 + SLANT) + more for more in (34, 44))
     for m, color in enumerate("abc"):
-        rods, plates = ([a if k == m else b for k in range(3)] for a, b in ((1, n), (n, 1)))
         rod, plate = [(0, 2, 0), (2, 0, 0), (1, 3, 0)][m], tuple(2 * (k == m) for k in range(3))
-        both = (rods, rod, f"mode-{m + 1} fibers"), (plates, plate, f"i{INDEX[m + 1]} fixed")
-        for row, (pieces, chosen, words) in enumerate(both):
+        for row, chosen, words in ((0, rod, f"mode-{m + 1} fibers"), (1, plate, f"i{INDEX[m + 1]} fixed")):
+            pieces = [1 if (k == m) == (row == 0) else n for k in range(3)]
             fill = lambda *at, c=chosen, color=color: (color, 0.75) if at == c else ("n", 0.12)
             cube(d, (m * wide, row * high), (n, n, n), fill, unit, pieces, gap)
             d.text(m * wide + (wide - 34) / 2, row * high + unit * (1 + gap) * n + 14, words)
@@ -48,16 +51,14 @@ def unfolding(
                   "One fiber stands out in the cube, and as a column of the matrix.")
     fiber = (0, shape[b] - 1) if b == 1 else (0, 0)         # indices of modes a and b: on a visible face
     look = lambda i, j: ("abcn"[i % 4], 0.9 if (i, j) == fiber else 0.3)
-    right, bottom = cube(d, (0, 0), shape, lambda *at: look(at[a], at[b]), unit)
-    d.text(unit * shape[1] / 2, bottom + 18, f"𝒳 : {_times(shape)}")
+    right, _ = _tensor(d, (0, 0), shape, lambda *at: look(at[a], at[b]), unit, f"𝒳 : {_times(shape)}", below=18)
     middle = unit * shape[0] / 2
     arrow(d, (right + 10, middle), (right + 64, middle), "unfold")
     columns, top, x = shape[a] * shape[b], middle - unit * shape[mode] / 2, right + 76
     end, low = cells(d, (x, top), (shape[mode], columns), lambda r, c: look(*divmod(c, shape[b])), unit)
     for s in range(shape[a]):
         bracket(d, x + s * shape[b] * unit, x + (s + 1) * shape[b] * unit, low, f"i{INDEX[a + 1]} = {s + 1}")
-    d.text((x + end) / 2, top - 14, f"mode-{mode + 1} unfolding : {shape[mode]} × {columns}")
-    return d
+    return d.text((x + end) / 2, top - 14, f"mode-{mode + 1} unfolding : {shape[mode]} × {columns}")
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e013
 def mode_product_picture(
@@ -74,15 +75,13 @@ def mode_product_picture(
     picked = lambda at: all(m == mode or at[m] == chosen[m] for m in range(3))
     fill = lambda color: lambda *at: (color, 0.85) if picked(at) else ("n", 0.15)
     middle = unit * shape[0] / 2
-    right, bottom = cube(d, (0, 0), shape, fill("a"), unit)
-    d.text(unit * shape[1] / 2, bottom + 18, f"𝒳 : {_times(shape)}")
+    right, bottom = _tensor(d, (0, 0), shape, fill("a"), unit, f"𝒳 : {_times(shape)}", below=18)
     d.text(right + 18, middle, f"×{INDEX[mode + 1]}", 20)
     end, low = cells(d, (right + 40, middle - unit * size / 2), (size, shape[mode]), lambda i, j: ("b", 0.35), unit)
     d.text((right + 40 + end) / 2, bottom + 18, f"A : {size} × {shape[mode]}")
     d.text(end + 20, middle, "=", 20)
     cube(d, (end + 42, middle - unit * after[0] / 2), after, fill("c"), unit)
-    d.text(end + 42 + unit * after[1] / 2, bottom + 18, f"𝒴 : {_times(after)}")
-    return d
+    return d.text(end + 42 + unit * after[1] / 2, bottom + 18, f"𝒴 : {_times(after)}")
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e016
 def contraction_chain(
@@ -93,17 +92,13 @@ def contraction_chain(
     "Several mode products as a chain, with the multiply-adds of each step."
     d, now, steps, unit = Schematic(""), list(sizes_in), [], 19
     high = max(*sizes_in, *sizes_out) * unit * 0.25
-    def tensor(x, look):
-        right, low = cube(d, (x, 0), tuple(now), lambda *at: look, unit)
-        d.text(x + now[1] * unit / 2, low + 16, _times(now), 14)
-        return right
-    right = tensor(0, ("n", 0.15))
+    right, _ = _tensor(d, (0, 0), now, lambda *at: ("n", 0.15), unit, _times(now), 14)
     for m in sequence:
         cost = now[0] * now[1] * now[2] * sizes_out[m]
         now[m] = sizes_out[m]
         arrow(d, (right + 10, high), (right + 66, high), f"×{INDEX[m + 1]} A{INDEX[m + 1]}", str(cost))
         steps.append(f"mode {m + 1}, {cost}")
-        right = tensor(right + 78, ("abc"[m], 0.3))
+        right, _ = _tensor(d, (right + 78, 0), now, lambda *at, m=m: ("abc"[m], 0.3), unit, _times(now), 14)
     d.alt = (f"A {_times(sizes_in)} tensor becomes a {_times(now)} tensor by {len(sequence)} mode products in a chain. "
              f"The multiply-adds of each step: {'; '.join(steps)}.")
     return d
@@ -144,18 +139,16 @@ def kronecker_terms() -> Schematic:     # S = sum of A ⊗ B
     d.text(x / 2, low + 36, "36 numbers", 13)
     d.text(x + 20, middle, "=", 20)
     x += 40
-    for r, name in enumerate("12R"):
+    for r, (index, small, sign, room) in enumerate([("₁", "", "+", 40), ("₂", "", "+ ⋯ +", 64), ("", "R", "", 0)]):
         y, _ = cells(d, (x, middle - m * unit / 2), (m, m), lambda i, j, r=r: ("b", shade(i, j, r)), unit)
         z, _ = cells(d, (y + 22, middle - p * unit / 2), (p, p), lambda i, j, r=r: ("a", shade(i, j, r + 2)), unit)
         d.text(y + 11, middle, "⊗", 16)
         for center, letter in (((x + y) / 2, "A"), ((y + 22 + z) / 2, "B")):
-            d.text(center, low + 16, letter + ("" if name == "R" else INDEX[int(name)]), bold=True)
-            if name == "R":
-                d.text(center + 9, low + 21, name, 10, bold=True)
+            d.text(center, low + 16, letter + index, bold=True)
+            d.text(center + 9, low + 21, small, 10, bold=True)
         d.text((x + z) / 2, low + 36, "13 numbers", 13)
-        if name != "R":
-            d.text(z + (20 if name == "1" else 32), middle, "+" if name == "1" else "+ ⋯ +", 18)
-        x = z + (40 if name == "1" else 64)
+        d.text(z + room / 2, middle, sign, 18)
+        x = z + room
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e023
@@ -175,8 +168,7 @@ def flattened_attention() -> Schematic:     # a grid, and the map between all it
         cells(d, at, shape, lambda i, j: color(i + j), unit, lambda i, j: i + j + 1, 12)
     weight = lambda i, j: ("b", 0.9 / (1 + abs(i - j) / 2)) if i == query else ("n", 0.06)
     end, low = cells(d, (left, unit + 8), (k, k), weight, unit)
-    d.text((left + end) / 2, low + 18, "one map : 12 × 12", 14)
-    return d
+    return d.text((left + end) / 2, low + 18, "one map : 12 × 12", 14)
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e026
 def product_and_sum() -> Schematic:     # three grids: full, product, sum
@@ -209,8 +201,7 @@ def pool_maps_product() -> Schematic:   # one head of Kronecker attention
                   "a tensor of the same shape, are multiplied along mode 1 by the first map and along mode 2 by the second.")
     m, n, k = shape = 4, 5, 3
     unit = 17
-    right, bottom = cube(d, (0, 60), shape, lambda *at: ("n", 0.15), unit)
-    d.text(n * unit / 2, bottom + 16, "𝒳", 17)
+    right, _ = _tensor(d, (0, 60), shape, lambda *at: ("n", 0.15), unit, "𝒳", 17)
     for g, (size, y, color, pooled) in enumerate([(m, 0, "a", "columns"), (n, 125, "b", "rows")]):
         middle = y + size * unit / 2
         arrow(d, (right + 6, 60 + (0.25 + 0.5 * g) * m * unit), (right + 98, middle))
@@ -221,15 +212,11 @@ def pool_maps_product() -> Schematic:   # one head of Kronecker attention
         end, low = cells(d, (x + 120, y), (size, size), lambda i, j, c=color: (c, 0.2 + 0.6 * (i == j) + 0.2 * (abs(i - j) == 1)), unit)
         d.text(end + 12, middle, f"S{INDEX[g + 1]}", 16, "start", True)
     y, line = low + 70, low + 30
-    x, low = cube(d, (0, y), shape, lambda *at: ("c", 0.3), unit)
-    d.text(n * unit / 2, low + 16, "values 𝒱", 15)
-    for g, color in enumerate("ab"):
-        arrow(d, (x + 10, y + m * unit / 2), (x + 84, y + m * unit / 2), f"×{INDEX[g + 1]} S{INDEX[g + 1]}")
-        left = x + 94
-        x, low = cube(d, (left, y), shape, lambda *at, c=color: (c, 0.3), unit)
-    d.text(left + n * unit / 2, low + 16, "𝒴", 17)
-    d.path([(0, line), (x, line)], closed=False, width=0.6, dash="4 4")
-    return d
+    x, _ = _tensor(d, (0, y), shape, lambda *at: ("c", 0.3), unit, "values 𝒱")
+    for mode, color, words in ((1, "a", ""), (2, "b", "𝒴")):
+        arrow(d, (x + 10, y + m * unit / 2), (x + 84, y + m * unit / 2), f"×{INDEX[mode]} S{INDEX[mode]}")
+        x, _ = _tensor(d, (x + 94, y), shape, lambda *at, c=color: (c, 0.3), unit, words, 17)
+    return d.path([(0, line), (x, line)], closed=False, width=0.6, dash="4 4")
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e032
 def prefix_pooling() -> Schematic:      # two grids: pooling over all steps, and over a prefix
@@ -239,8 +226,7 @@ def prefix_pooling() -> Schematic:      # two grids: pooling over all steps, and
     steps, variables, step, unit = 7, 4, 3, 24
     for words, x, later, color, last in (("pooled over all steps: a leak", 0, ("b", 0.6), "b", steps),
                                          ("pooled up to step t", steps * unit + 84, ("", 0), "a", step + 1)):
-        past = lambda i, j, later=later: ("a", 0.4) if j <= step else later
-        _, low = cells(d, (x, 0), (variables, steps), past, unit)
+        _, low = cells(d, (x, 0), (variables, steps), lambda i, j, c=later: ("a", 0.4) if j <= step else c, unit)
         d.path(box(x + step * unit, 0, unit, variables * unit), width=3)
         d.text(x + (step + 0.5) * unit, -12, "t")
         d.text(x + steps * unit / 2, -34, words, bold=True)
@@ -257,8 +243,7 @@ def attention_order() -> Schematic:     # two rows: (QKᵀ)V and Q(KᵀV)
     d = Schematic("Two rows of matrices. Above: Q, n by d, times K transposed, d by n, makes an n by n matrix, which then multiplies V: n n d "
                   "multiply-adds. Below: K transposed times V makes a d by d matrix first, which Q then multiplies: n d d multiply-adds.")
     sizes, kinds, colors = {"n": 110, "d": 34}, {"Q": "nd", "Kᵀ": "dn", "V": "nd"}, {"Q": "a", "Kᵀ": "a", "V": "c"}
-    rows = (55, "( Q Kᵀ ) V", "n", "2 n²d"), (215, "Q ( Kᵀ V )", "d", "2 n d²")
-    for middle, names, made, cost in rows:
+    for middle, names, made, cost in ((55, "( Q Kᵀ ) V", "n", "2 n²d"), (215, "Q ( Kᵀ V )", "d", "2 n d²")):
         x = 0
         for name in names.split():
             if name in "()":
@@ -269,8 +254,7 @@ def attention_order() -> Schematic:     # two rows: (QKᵀ)V and Q(KᵀV)
                 at = x, middle - sizes[high] / 2
                 x = 6 + matrix(d, at, (sizes[high], sizes[wide]), name, f"{high} × {wide}", colors[name], 0.35)[0]
         arrow(d, (x + 6, middle), (x + 46, middle))
-        big = sizes[made]
-        end, _ = matrix(d, (x + 60, middle - big / 2), (big, big), "", f"{made} × {made}", "b", 0.6)
+        end, _ = matrix(d, (x + 60, middle - sizes[made] / 2), (sizes[made],) * 2, "", f"{made} × {made}", "b", 0.6)
         d.text(end + 12, middle, cost, 15, "start", True)
     return d
 
@@ -294,8 +278,7 @@ def patches_picture() -> Schematic:     # cells, one patch as a vector, its toke
     d.text(y - unit / 2, low + 16, "token", 15)
     arrow(d, (y + 8, middle), (y + 56, middle))
     cube(d, (y + 66, middle - m * 24 / 2 + 8), (m, n, features), lambda i, j, l: ("c", 0.75) if (i, j) == one else ("n", 0.15), 24)
-    d.text(y + 66 + n * 12, bottom + 16, f"tokens : {m} × {n} × d", 15)
-    return d
+    return d.text(y + 66 + n * 12, bottom + 16, f"tokens : {m} × {n} × d", 15)
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e042
 def transformer_block() -> Schematic:   # one block, from x to y
@@ -317,8 +300,7 @@ def transformer_block() -> Schematic:   # one block, from x to y
         plus(d, x, 0)
         x += 12
     arrow(d, (x, 0), (x + 28, 0))
-    d.text(x + 40, 0, "y", 18, bold=True)
-    return d
+    return d.text(x + 40, 0, "y", 18, bold=True)
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e045
 def ndlinear_picture() -> Schematic:    # tensors, and between them a small matrix and a bias
@@ -326,21 +308,16 @@ def ndlinear_picture() -> Schematic:    # tensors, and between them a small matr
     d = Schematic("A 4 × 5 × 3 tensor goes through 3 steps and becomes 3 × 3 × 4. Each step multiplies one mode by a "
                   "small matrix W, and adds a bias vector b along the same mode.")
     now, high, unit = [4, 5, 3], 112, 15
-    def tensor(x, look):
-        right, low = cube(d, (x, high), tuple(now), lambda *at: look, unit)
-        d.text(x + now[1] * unit / 2, low + 16, _times(now), 13)
-        return right
-    right = tensor(0, ("n", 0.15))
+    right, _ = _tensor(d, (0, high), now, lambda *at: ("n", 0.15), unit, _times(now), 13)
     for m, (size, color) in enumerate(zip((3, 3, 4), "abc")):
-        rows, columns = size * unit, now[m] * unit
+        left, top = right + 40 - (now[m] + 1) * unit / 2, 60 - size * unit
         arrow(d, (right + 12, high + 30), (right + 78, high + 30))
-        left = right + 45 - (columns + unit + 10) / 2
-        end, _ = cells(d, (left, 60 - rows), (size, now[m]), lambda i, j, c=color: (c, 0.45), unit)
-        cells(d, (end + 10, 60 - rows), (size, 1), lambda i, j, c=color: (c, 0.8), unit)
+        end, _ = cells(d, (left, top), (size, now[m]), lambda i, j, c=color: (c, 0.45), unit)
+        cells(d, (end + 10, top), (size, 1), lambda i, j, c=color: (c, 0.8), unit)
         d.text((left + end) / 2, 74, f"W{INDEX[m + 1]}", 14, bold=True)
         d.text(end + 10 + unit / 2, 74, f"b{INDEX[m + 1]}", 14, bold=True)
         now[m] = size
-        right = tensor(right + 88, (color, 0.3))
+        right, _ = _tensor(d, (right + 88, high), now, lambda *at, c=color: (c, 0.3), unit, _times(now), 13)
     return d
 
 # %% ../../nbs/45_shapes.ipynb #6ba9e048
@@ -367,5 +344,4 @@ def adapter() -> Schematic:     # a frozen matrix and a small trained path besid
     arrow(d, (total, y), (total, size / 2 + 13))
     plus(d, total, size / 2)
     arrow(d, (total + 12, size / 2), (total + 46, size / 2))
-    d.text(total + 58, size / 2, "y", 18, bold=True)
-    return d
+    return d.text(total + 58, size / 2, "y", 18, bold=True)
