@@ -34,9 +34,8 @@ def option(
 ) -> dataclasses.Field:
     "A field of a `Config`."
     about = dict(help=help, choices=choices, least=least, most=most, above=above, below=below)
-    if isinstance(default, dict):
-        return dataclasses.field(default_factory=lambda: dict(default), metadata=about)
-    return dataclasses.field(default=default, metadata=about)
+    how = dict(default_factory=lambda: dict(default)) if isinstance(default, dict) else dict(default=default)
+    return dataclasses.field(**how, metadata=about)
 
 # %% ../nbs/41_config.ipynb #6e7c6afc
 _WORDS = {int: "whole number", float: "number", str: "word"}

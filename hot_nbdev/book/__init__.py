@@ -72,7 +72,7 @@ def _cells(title: str, shades, words=(), marks=(), cell: int = 22) -> str:
                 f'<path d="{lines}" fill="none" stroke="currentColor" stroke-opacity=".25"/>{written}'
                 f'<path d="{"".join(box(r, k) for r, k in marks)}" fill="none" stroke="currentColor" stroke-width="2.5"/>')
 
-def _numbers(title: str, rows, marks: list, top: float) -> str:         # a matrix to be read
+def _numbers(title: str, rows, marks: list, top: float) -> str:     # a matrix to be read
     return _cells(title, np.asarray(rows) / top, rows, marks, 28)
 
 # %% ../../nbs/42_book.ipynb #b0000024
@@ -229,15 +229,8 @@ _KINDS = {f.__name__[1:]: f for f in (_looks, _kronecker, _modeproduct, _leak, _
 
 def _plain(data, digits: int):
     "Tensors and arrays as lists of rounded numbers."
-    data = data.tolist() if hasattr(data, "tolist") else data
-    if isinstance(data, dict):
-        return {key: _plain(value, digits) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_plain(value, digits) for value in data]
-    if isinstance(data, float):
-        data = round(data, digits)
-        return int(data) if data == int(data) else data
-    return data
+    short = lambda text: int(v) if (v := round(float(text), digits)) == int(v) else v
+    return json.loads(json.dumps(data, default=lambda t: t.tolist()), parse_float=short)
 
 class moving:
     "A picture that the reader of the site operates, and a still one elsewhere."

@@ -51,7 +51,6 @@ def file_hash(
             digest.update(piece)
     return digest.hexdigest()
 
-
 def _other_sum(path: Path, checksum: str) -> str | None:
     "The checksum that a file has in place of this one, a sha256 or an md5; None if it fits."
     came = file_hash(path, "md5" if len(checksum) == 32 else "sha256")
@@ -136,34 +135,29 @@ def official_file(
     places = [folder / source.file, folder / base, *sorted(folder.glob(f"*/{base}"))]
     path = next((p for p in places if p.exists()), None)
     if path is None:
-        return _fetched(name, source, folder, download, unchecked)
+        more = ""
+        if not (source.checksum or unchecked):
+            more = ". As no checksum is known, say that it may be used by unchecked=True"
+        elif source.url and not download:
+            more = "; download=True fetches it"
+        elif source.url:
+            try:
+                (folder / source.file).parent.mkdir(exist_ok=True)
+                return fetch(source.url, folder / source.file, source.checksum, unchecked)
+            except (OSError, ImportError) as e:
+                more = f". {e}"
+        raise FileNotFoundError(f"{name}: {source.file} is not in {folder}. Get it from {source.home} (checksum "
+                                f"{source.checksum or 'not known'}) and put it there, or name another folder by folder= or "
+                                f"HOT_DATA{more}")
     if path.is_file():
         _refuse_page(path, source.home)
-    if verify and not source.checksum and not unchecked:
+    if verify and not (source.checksum or unchecked):
         raise ValueError(f"{name}: no checksum of {path} is known, so nothing tells whether it is the official file; "
                          f"compare it with {source.home}, and use it by unchecked=True")
     if verify and source.checksum and (came := _other_sum(path, source.checksum)):
         raise ValueError(f"{name}: {path} should have the checksum {source.checksum}, but has {came}: it is cut off, "
                          f"changed or another version. Get it from {source.home}, or read it as it is by verify=False")
     return path
-
-
-def _fetched(name: str, source: Source, folder: Path, download: bool, unchecked: bool) -> Path:
-    "Download a file that is not there, or say how to get it."
-    allowed, more = source.checksum or unchecked, ""
-    if not allowed:
-        more = ". As no checksum is known, say that it may be used by unchecked=True"
-    elif source.url and not download:
-        more = "; download=True fetches it"
-    elif source.url:
-        try:
-            (folder / source.file).parent.mkdir(exist_ok=True)
-            return fetch(source.url, folder / source.file, source.checksum, unchecked)
-        except (OSError, ImportError) as e:
-            more = f". {e}"
-    raise FileNotFoundError(f"{name}: {source.file} is not in {folder}. Get it from {source.home} (checksum "
-                            f"{source.checksum or 'not known'}) and put it there, or name another folder by folder= or "
-                            f"HOT_DATA{more}")
 
 # %% ../../nbs/47_files.ipynb #8356c9a1
 def load_arrays(

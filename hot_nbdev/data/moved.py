@@ -19,8 +19,7 @@ from .splits import Part, Scaler, Splits
 
 # %% ../../nbs/62_moved.ipynb #212a9522
 def white_fields(
-    count: int,                         # number of fields F
-    sizes: Sequence[int],               # (n1, …, nk)
+    count: int, sizes: Sequence[int],   # number of fields F; (n1, …, nk)
     generator: torch.Generator | None = None,
 ) -> Tensor:                            # (F, n1, …, nk), independent, mean 0, variance 1
     "Fields without any structure."
@@ -28,8 +27,7 @@ def white_fields(
 
 
 def smooth_fields(
-    count: int,                         # number of fields F
-    sizes: Sequence[int],               # (n1, …, nk)
+    count: int, sizes: Sequence[int],   # number of fields F; (n1, …, nk)
     generator: torch.Generator | None = None,
 ) -> Tensor:                            # (F, n1, …, nk), each with mean 0 and variance 1
     "Fields on a torus whose long waves are strong: that with frequencies ω has the amplitude 1/|ω|."
@@ -233,10 +231,9 @@ def motion_data(
         raise ValueError(f"motion_data: move is {move!r}; choose 'shift' or 'align'")
     fields, torus, more = _fields_of(str(name), tuple(sizes), move, seed, finding)
     reach = tuple(n // 2 if torus else n // 4 for n in sizes) if reach is None else tuple(reach)
-    counts, parts = (samples, 256, 512), []
-    for i, (part, count) in enumerate(zip(fields, counts)):
-        own = dict(samples=count, seed=1000 * seed + i)
-        parts.append(Aligned(part, sizes=sizes, **own) if move == "align" else Shifted(part, sizes, reach, torus=torus, **own))
+    counts = (samples, 256, 512)
+    own = [dict(fields=part, sizes=sizes, samples=count, seed=1000 * seed + i) for i, (part, count) in enumerate(zip(fields, counts))]
+    parts = [Aligned(**each) if move == "align" else Shifted(reach=reach, torus=torus, **each) for each in own]
     stem = Path(name).stem
     more["input"] |= {"data": stem, "sizes": list(sizes)}
     about = {"name": stem, "told": [], "counts": counts, "fields": [tuple(f.shape) for f in fields], "torus": torus, "reach": reach}

@@ -121,9 +121,7 @@ class Answer(NamedTuple):
 
 def _shown(steps: Sequence, unit: str):
     "The steps, with a bar on stderr where that is a terminal."
-    if not sys.stderr.isatty() or importlib.util.find_spec("tqdm") is None:
-        return steps
-    return progress_bar(steps, unit)
+    return progress_bar(steps, unit) if sys.stderr.isatty() and importlib.util.find_spec("tqdm") else steps
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d2z
 def _forecast(model: nn.Module, inputs: Inputs, path: Path, mend=False, sort=False, time=None, step=None) -> Answer:
@@ -223,7 +221,6 @@ def _write(path: Path, answer: Answer) -> None:
     with open(path, "w", newline="", encoding="utf-8") as f:
         rows = ([str(v).replace(".", decimal) if isinstance(v, float) else v for v in row] for row in answer.values)
         csv.writer(f, lineterminator="\n", delimiter=separator).writerows(rows)
-
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d24
 _TASKS = {      # what answers, and how its file ends

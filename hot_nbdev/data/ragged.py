@@ -23,7 +23,6 @@ def _steps(op: str, multiple_of: int | Sequence[int], order: int) -> tuple:
                          "for all modes or one for each")
     return steps
 
-
 # %% ../../nbs/46_ragged.ipynb #5a66ed0a
 def pad_tensors(
     tensors: Sequence[Tensor] | Tensor,     # each (n1, …, nk, *f) with its own n1, …, nk; or a nested tensor

@@ -29,8 +29,7 @@ def digest(
     found = hashlib.sha256()
     for thing in things:
         if isinstance(thing, Tensor):
-            thing = thing.detach().cpu()
-            thing = thing.float() if thing.dtype == torch.float64 else thing
+            thing = thing.detach().cpu().to(torch.float32 if thing.dtype == torch.float64 else thing.dtype)
             found.update(f"{thing.dtype} {tuple(thing.shape)}".encode())
             found.update(thing.contiguous().reshape(-1).view(torch.uint8).numpy())
         else:
@@ -142,9 +141,8 @@ class Scaler(NamedTuple):
     def fit(cls, x: Tensor, mask: Tensor | None = None) -> "Scaler":
         "Mean and standard deviation (of the population, in float64) over all modes but the last, where mask is True."
         x = x.reshape(-1, x.shape[-1]).double()
-        if mask is None:
-            std, mean = torch.std_mean(x, dim=0, correction=0)
-        else:
+        std, mean = torch.std_mean(x, dim=0, correction=0)
+        if mask is not None:
             x = torch.where(mask.reshape(x.shape), x, torch.nan)
             mean = x.nanmean(0)
             std = (x - mean).square().nanmean(0).sqrt()
@@ -296,9 +294,8 @@ def scene_data(
         raise ValueError(f"scene_data: block should be a multiple of window, but {block} came with {window}; use "
                          f"block={window * max(1, block // window)}")
     scene = load_scene(name, labels, (0, *ignore), limit, **finding)
-    if images:
-        return _image_parts(scene, fractions, seed)
-    return _scene_parts(scene, split_blocks(scene.labels, block, fractions, gap, seed), window, stride)
+    return _image_parts(scene, fractions, seed) if images else _scene_parts(
+        scene, split_blocks(scene.labels, block, fractions, gap, seed), window, stride)
 
 # %% ../../nbs/51_data_library.ipynb #fd214401
 def _splits(scene: Scene, scaler: Scaler, parts: list, counts: list, window: int, dates: int, **more) -> Splits:
@@ -318,12 +315,10 @@ def _scene_parts(scene: Scene, region: Tensor, window: int, stride: int) -> Spli
     if not all(map(len, parts)) or not counts[0].any():
         raise ValueError(f"scene_data: {scene.name}: no window of {window} pixels fits into one of the parts, or no labeled pixel is in "
                          "the training part; use a smaller window, a larger block, a smaller gap or another seed")
-    sentinels = scene.report["sentinels"]
-    lost = [c for c, n in zip(scene.classes.values(), counts[0].tolist()) if not n]
+    lost, sentinels = [c for c, n in zip(scene.classes.values(), counts[0].tolist()) if not n], scene.report["sentinels"]
     told = [f"{sentinels} values of the scene are -9999, left as numbers"] * bool(sentinels)
     told += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)
-    dates = scaled.shape[2] if scaled.ndim == 4 else 0
-    return _splits(scene, scaler, parts, counts, window, dates, told=told, region=region)
+    return _splits(scene, scaler, parts, counts, window, scaled.shape[2] * (scaled.ndim == 4), told=told, region=region)
 
 # %% ../../nbs/51_data_library.ipynb #fd214402
 def _image_parts(scene: Scene, fractions: Sequence[float], seed: int) -> Splits:
@@ -331,7 +326,7 @@ def _image_parts(scene: Scene, fractions: Sequence[float], seed: int) -> Splits:
     if len(fractions) != 3 or not min(fractions) > 0 or not abs(sum(fractions) - 1) <= 1e-6:
         raise ValueError(f"scene_data: fractions is {tuple(fractions)}; give three that are above 0 and sum to 1")
     order = torch.from_numpy(np.random.RandomState(seed).permutation(n))
-    parts = torch.tensor_split(order, [int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))])
+    parts = order.tensor_split([int(n * fractions[0]), int(n * (fractions[0] + fractions[1]))])
     scaler = Scaler.fit(x[parts[0]])
     counts = [torch.bincount(y[p][y[p] >= 0], minlength=len(scene.classes)) for p in parts]
     items = [Items(x[p], y[p], scaler.mean.float(), scaler.std.float()) for p in parts]

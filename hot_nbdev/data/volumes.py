@@ -195,8 +195,7 @@ def check_volumes(
     for wrong, why in [                     # where training had bytes
         (low < 0 or high > 255, f"lie between {low:g} and {high:g}; scale them to 0…255 as the training data were"),
         (0 < high <= 1 < trained, "lie between 0 and 1, but training had values up to 255; multiply by 255 if 1 is the brightest"),
-        ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of the training were; round them"),
-    ]:
+        ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of the training were; round them")]:
         if wrong and about.get("dtype", "uint8") == "uint8":
             raise ValueError(f"check_volumes: the values of {where} {why}")
     x = torch.from_numpy(_channels_last(images.astype(np.float32).reshape(-1, *layouts[found[0]]), found[0]))
