@@ -1,6 +1,7 @@
 """Benchmarks and studies run and count what they say; how fast anything is stands in bench/rows, not here."""
 import argparse
 import importlib.util
+import itertools
 import json
 import shutil
 import sys
@@ -11,9 +12,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import scripts
 import torch
 from official import official
+from scripts import load
 from smallfiles import write_series
 
 from hot_nbdev import names
@@ -21,20 +22,16 @@ from hot_nbdev.book import results_file
 from hot_nbdev.cli.jobs import job_class
 from hot_nbdev.cli.tables import is_done, planned, read_tables
 from hot_nbdev.data import volume_data
-from hot_nbdev.data.moved import Aligned, Shifted, motion_data, white_fields
+from hot_nbdev.data.moved import Shifted, motion_data, white_fields
 from hot_nbdev.data.series import SERIES
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.train.results import read_rows
 from hot_nbdev.train.tasks import Fields
+from hot_nbdev.variants import Centred
 
 ROOT = Path(__file__).parents[1]
 NO_PEER = 'needs ndlinear: pip install "hot_nbdev[peers]"'
-
-
-@pytest.fixture
-def load():
-    return scripts.load
 
 
 @pytest.fixture
@@ -43,18 +40,17 @@ def args(tmp_path):
                               out=tmp_path / "rows.csv")
 
 
-def test_random_shapes_keep_their_limits_and_stay_the_same(load):
+def test_random_shapes_keep_their_limits_and_stay_the_same():
     bench = load("ndlinear")
     shapes = bench.random_shapes(60)
     assert shapes == bench.random_shapes(200)[:60] and len(set(shapes)) == 60
     for batch, sizes, out in shapes:
-        steps = accumulate(zip(sizes, out, strict=True), lambda n, s: n // s[0] * s[1],
-                           initial=batch * prod(sizes))
+        steps = accumulate(zip(sizes, out, strict=True), lambda n, s: n // s[0] * s[1], initial=batch * prod(sizes))
         assert all(500 <= n <= 1_500_000 for n in steps)
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_rivals_of_ndlinear_agree_and_are_timed(load, args, training):
+def test_rivals_of_ndlinear_agree_and_are_timed(args, training):
     "A rival that computes anything else raises."
     import tensorly
     bench = load("ndlinear")
@@ -68,7 +64,7 @@ def test_rivals_of_ndlinear_agree_and_are_timed(load, args, training):
     assert all(len(numbers) == 5 and min(numbers) > 0 for numbers in found.values())
 
 
-def test_attention_is_timed(load, args):
+def test_attention_is_timed(args):
     bench = load("attention")
     rows = list(bench.measure(1, (3, 2), 16, False, args))
     assert {len(row) for row in rows} == {len(bench.HEAD)} and rows[0][4:6] == ["floor", "1.00"]
@@ -76,7 +72,7 @@ def test_attention_is_timed(load, args):
     assert len(args.out.read_text().splitlines()) == len(rows) + 1
 
 
-def test_long_calls_drop_out_of_the_rounds(load, args):
+def test_long_calls_drop_out_of_the_rounds(args):
     "After five rounds, once they have had a second."
     timing = load("timing")
     timing.seconds = lambda call, times, device: getattr(call, "seconds", 0.001)
@@ -88,7 +84,7 @@ def test_long_calls_drop_out_of_the_rounds(load, args):
     assert timing.over(times["long"], times["short"]) == pytest.approx([300] * 5)
 
 
-def test_numbers_of_a_shape(load):
+def test_numbers_of_a_shape():
     pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
     bench = load("volumes")
     x = torch.zeros(2, 6, 6, 6)
@@ -116,26 +112,18 @@ def test_tables_name_the_rates_that_the_study_found():
     assert rows
 
 
-def test_the_ladder_of_rates_is_climbed_until_the_best_is_inside(load):
-    bench = load("defaults")
-    first = {(3e-4, 100): 1.0, (1e-3, 100): 2.0, (3e-3, 100): 3.0, (1e-3, 0): 9.0, (0.5, 100): 9.0}
-    assert bench.chosen({}) == (None, [3e-4, 1e-3, 3e-3], False)
-    assert bench.chosen(first) == (None, [1e-2], False)
-    assert bench.chosen({**first, (1e-2, 100): 2.5}) == (3e-3, [], False)
-    assert bench.chosen({**first, (1e-2, 100): 4.0, (3e-2, 100): 5.0}) == (3e-2, [], True)
-    assert bench.chosen({**first, (3e-3, 100): float("nan"), (1e-3, 100): 0.5}) == (None, [1e-4], False)
-
-
-def same(one, other):
-    "Are two cells of a table equal, but for the last digits?"
-    try:
-        return float(one) == pytest.approx(float(other), rel=1e-9)
-    except ValueError:
-        return one == other
+def same(stored, found, near=1e-12):
+    "Are these columns those of a row, but for the last digits?"
+    def alike(one, other):
+        try:
+            return float(one) == pytest.approx(float(other), rel=1e-9, abs=near)
+        except ValueError:
+            return one == other
+    return all(alike(stored[key], value) for key, value in found.items())
 
 
 @pytest.mark.parametrize("study, made", [("defaults", 3), ("marks", 4), ("pair", 2)])
-def test_what_a_study_decides_and_shows_follows_from_its_rows(load, study, made, tmp_path, monkeypatch):
+def test_what_a_study_decides_and_shows_follows_from_its_rows(study, made, tmp_path, monkeypatch):
     script, here = load(study), ROOT / "studies" / study
     shutil.copy(here / "tables.json", tmp_path)
     monkeypatch.setattr(script, "HERE", tmp_path)
@@ -145,144 +133,113 @@ def test_what_a_study_decides_and_shows_follows_from_its_rows(load, study, made,
     assert len(found) == made
     for name, lines in found.items():
         for line, stored in zip(lines, read_rows(here / name), strict=True):
-            assert line.keys() == stored.keys() and all(same(line[k], stored[k]) for k in line), (name, line, stored)
+            assert line.keys() == stored.keys() and same(stored, line), (name, line, stored)
 
 
-def test_statistics_of_the_decision(load):
-    bench = load("defaults")
-    assert bench.holm(np.array([0.01, 0.04, 0.03])) == pytest.approx([0.03, 0.06, 0.06])
-    assert bench.weights(["a", "a", "b"]) == pytest.approx([0.25, 0.25, 0.5])
-    gaps, w = np.ones((2, 2)), np.array([0.5, 0.5])
-    assert bench.flip_test(gaps, w) == pytest.approx(2 / 16, abs=0.02)
-    assert bench.flip_test(gaps * [[1], [-1]], w) == 1
-    assert bench.interval(gaps, ["a", "b"]) == pytest.approx([1, 1])
-    low, high = bench.interval(np.array([[0.0, 0.0], [2.0, 2.0]]), ["a", "b"])
-    assert (low, high) == pytest.approx((0, 2))
-
-
-def test_the_rule_finds_a_large_gap_and_none_in_noise(load):
+def test_the_rule_finds_a_large_gap_and_none_in_noise():
     bench, names, families = load("defaults"), [f"setting {i}" for i in range(6)], list("aabcdefgg")
     assert set(bench.simulated(3, 1, 2, names, families, draws=400)) == {"setting 4"}
     assert set(bench.simulated(0, 1, 2, names, families, draws=400)) == {"setting 0"}
 
 
-def test_phase_correlation_finds_every_shift(load):
+def test_phase_correlation_and_best_overlap_find_every_move():
+    "Also with odd sizes and missing values."
     bench = load("motion_simple")
     for sizes in [(16, 16), (9, 12)]:
         part = Shifted(white_fields(5, sizes, torch.Generator().manual_seed(0)), sizes, [n // 2 for n in sizes], 40)
-        (x, y), k = part[torch.arange(40)], len(sizes)
-        found = bench.phase_correlation(*x.unbind(-1))
-        assert ((found - part.draws[:, 1 + k:]) % torch.tensor(sizes) == 0).all()
-        answers, target = bench.moved_answers(part)
-        assert torch.equal(answers["true shift"][..., None], target) and torch.equal(target, y)
-        assert torch.equal(answers["phase correlation"], answers["true shift"])
-        assert torch.equal(answers["last frame"], x[..., 1])
-
-
-def test_best_overlap_and_matching_find_every_move(load):
-    bench = load("motion_simple")
+        answers, y = bench.moved_answers(part)
+        assert torch.equal(answers["phase correlation"][..., None], y)
     fields = white_fields(4, (20, 24), torch.Generator().manual_seed(1))
     fields[fields > 1.5] = torch.nan
-    part = Shifted(fields, (8, 10), (3, 2), 30, torus=False)
-    answers, y = bench.moved_answers(part)
-    known = ~y.isnan()
-    assert torch.equal(answers["best overlap"][..., None][known], y[known])
-    part = Aligned(white_fields(3, (6, 5), torch.Generator().manual_seed(2)), 20)
-    answers, y = bench.ordered_answers(part)
-    assert torch.equal(answers["matched rows and columns"][..., None], y)
+    answers, y = bench.moved_answers(Shifted(fields, (8, 10), (3, 2), 30, torus=False))
+    assert torch.equal(answers["best overlap"][..., None][~y.isnan()], y[~y.isnan()])
 
 
-def test_epochs_of_the_motion_tables_fill_their_budget(load):
+def test_epochs_of_the_motion_tables_fill_their_budget():
     "The tables are what the measured pace says, so that equal time is equal time."
-    bench = load("motion_pace")
+    bench, made = load("motion_pace"), load("motion_tables")
     pace = {(int(r["size"]), r["move"], r["model"]): r for r in read_rows(results_file("motion_pace.csv"))}
     for (size, move, model), r in pace.items():
         seconds = int(r["epochs"]) * bench.EVERY * float(r["seconds_per_update"])
         assert int(r["budget"]) == bench.BUDGETS[size, move] and bench.fits(model, size, move)
         assert int(r["epochs"]) == 1 or abs(seconds - int(r["budget"])) <= 0.51 * seconds / int(r["epochs"])
-    table = read_tables()["motion-rates"]
-    assert set(table.rows) == {model for size, move, model in pace if (size, move) == (32, "shift")}
-    for model, own in table.rows.items():
-        assert own["epochs"] == int(pace[32, "shift", model]["epochs"])
-        settings = bench.settings(model, (32, 32), "shift")
+    known = json.loads((ROOT / "studies" / "motion" / "tables.json").read_text())
+    epochs, tables = {key: int(r["epochs"]) for key, r in pace.items()}, read_tables()
+    assert set(tables["motion-rates"].rows) == {model for size, move, model in pace if (size, move) == (32, "shift")}
+    for model, own in tables["motion-rates"].rows.items():
         rest = json.loads(json.dumps({k: v for k, v in own.items() if k != "epochs"}))     # lists, as scripts have them
-        assert rest.items() <= settings.items()
-    made, epochs = load("motion_tables"), {key: int(r["epochs"]) for key, r in pace.items()}
+        assert own["epochs"] == epochs[32, "shift", model]
+        assert rest.items() <= bench.settings(model, (32, 32), "shift").items()
     cases = read_rows(results_file("motion_pace_cases.csv"))
     as_run = {(r["case"], r["model"]): float(r["seconds_per_update"]) for r in cases}
     more = made.fair(epochs, as_run)
-    for case in made.CASES:
-        for name in (f"motion-{case.name}-rates", f"motion-{case.name}"):
-            for model, own in read_tables()[name].rows.items() if name in read_tables() else ():
-                given = more.get((case.name, model), epochs[case.pace, case.move, model])
-                assert own["epochs"] == given, (name, model)
-                if (case.name, model) in as_run:    # no rival on a real tensor has less time than the product
-                    least = made.SHARE * as_run[case.name, "product"] * epochs[case.pace, case.move, "product"]
-                    assert own["epochs"] * as_run[case.name, model] >= least, (name, model)
-    known = json.loads((ROOT / "studies" / "motion" / "tables.json").read_text())
+    assert more
+    for case, tail in itertools.product(made.CASES, ("-rates", "")):
+        table = tables.get(f"motion-{case.name}{tail}")
+        for model, own in table.rows.items() if table else ():
+            given = more.get((case.name, model), epochs[case.pace, case.move, model])
+            assert own["epochs"] == given, (case.name, model)
+            if (case.name, model) in as_run:    # no rival on a real tensor has less time than the product
+                least = made.SHARE * as_run[case.name, "product"] * epochs[case.pace, case.move, "product"]
+                assert own["epochs"] * as_run[case.name, model] >= least, (case.name, model)
+    assert {case for case, _ in as_run} == {c.name for c in made.CASES} - {"align"}
     grown = read_rows(results_file("motion_growth_pace.csv"))
     for size in made.GROWTH:
         earlier = known.get(f"motion-{size}", {}).get("rows")
         assert known[f"motion-growth-{size}"] == made.growth(size, grown, known["motion-32"]["rows"], earlier)
     assert known["motion-growth-64-long"] == made.longer(known["motion-growth-64"], 4)
     assert {size: tuple(r["model"] for r in grown if r["size"] == str(size)) for size in bench.GROWTH} == bench.GROWTH
-    assert {case for case, _ in as_run} == {c.name for c in made.CASES} - {"align"}
     job = bench.MotionJob.from_dict({**bench.settings("product", (8, 8), "shift"), "samples": 64})
     update, weights = bench.updater(job)
     update()
     assert weights > 1000
 
 
-def test_a_rival_with_too_little_time_gets_the_products(load):
-    "Half of the seconds is doubled, more is left."
-    bench = load("motion_tables")
-    epochs = {(case.pace, case.move, m): 10 for case in bench.CASES for m in case.models}
-    paces = {("a1b", "product"): 1.0, ("a1b", "dilated"): 0.5, ("a1b", "full"): 3.0, ("a1b", "axial"): 0.95}
-    assert bench.fair(epochs, paces) == {("a1b", "dilated"): 20}
+FIRST = {(3e-4, 100): 1.0, (1e-3, 100): 2.0, (3e-3, 100): 3.0, (1e-3, 0): 9.0, (0.5, 100): 9.0}
 
 
-def test_rates_are_searched_until_the_best_is_inside(load):
+@pytest.mark.parametrize("study, tried, found", [
+    ("defaults", {}, (None, [3e-4, 1e-3, 3e-3], False)), ("defaults", FIRST, (None, [1e-2], False)),
+    ("defaults", {**FIRST, (1e-2, 100): 2.5}, (3e-3, [], False)),
+    ("defaults", {**FIRST, (1e-2, 100): 4.0, (3e-2, 100): 5.0}, (3e-2, [], True)),
+    ("defaults", {**FIRST, (3e-3, 100): float("nan"), (1e-3, 100): 0.5}, (None, [1e-4], False)),
+    ("motion_tables", {0.001: 1.0, 0.003: 0.5, 0.01: 0.7}, (0.003, [])),
+    ("motion_tables", {0.001: 1.0, 0.003: 0.5}, (None, [0.01])),
+    ("motion_tables", {0.001: 1.0, 0.003: 0.5, 0.01: 0.4}, (None, [0.03])),
+    ("motion_tables", {0.001: 0.1, 0.003: 0.5, 0.01: 0.4}, (None, [0.0003])),
+    ("motion_tables", {0.001: 0.4, 0.003: 0.4, 0.01: 0.4, 0.0003: 0.5}, (0.001, []))])
+def test_rates_are_searched_until_the_best_is_inside(study, tried, found):
     "A best rate at an end of the grid asks for the next one."
-    bench = load("motion_tables")
-    assert bench.chosen({0.001: 1.0, 0.003: 0.5, 0.01: 0.7}, bench.GRID[:3]) == (0.003, [])
-    assert bench.chosen({0.001: 1.0, 0.003: 0.5}, bench.GRID[:3]) == (None, [0.01])
-    assert bench.chosen({0.001: 1.0, 0.003: 0.5, 0.01: 0.4}, bench.GRID[:3]) == (None, [0.03])
-    assert bench.chosen({0.001: 0.1, 0.003: 0.5, 0.01: 0.4}, bench.GRID[:3]) == (None, [0.0003])
-    assert bench.chosen({0.001: 0.4, 0.003: 0.4, 0.01: 0.4, 0.0003: 0.5}, bench.GRID[:3]) == (0.001, [])
+    grid = [(0.001, 0.003, 0.01)] if study == "motion_tables" else []
+    assert load(study).chosen(tried, *grid) == found
 
 
-def test_real_fields_keep_their_missing_values(load, tmp_path, monkeypatch):
+def test_real_fields_keep_their_missing_values(tmp_path, monkeypatch):
     "A file as the packages carry them, small: land stays unknown, and a package that is absent is named."
-    h5py = pytest.importorskip("h5py", reason="h5py reads NetCDF files")
-    bench = load("motion_fields")
+    h5py, bench = pytest.importorskip("h5py", reason="h5py reads NetCDF files"), load("motion_fields")
+    with pytest.raises(SystemExit, match="pip install --no-deps no-such-package"):
+        bench.packaged("no-such-package", "file.nc")
+    values = np.arange(24.0).reshape(2, 3, 4)
+    values[:, 1, 1] = 1e20
     with h5py.File(tmp_path / "sea.nc", "w") as f:
-        values = np.arange(24.0).reshape(2, 3, 4)
-        values[:, 1, 1] = 1e20
         f["surface_temperature"] = values.astype("float32")
         f["surface_temperature"].attrs["_FillValue"] = np.float32([1e20])
     monkeypatch.setattr(bench, "packaged", lambda package, ending: tmp_path / "sea.nc")
     found = bench.ostia()
     assert np.isnan(found).sum() == 2 and np.isnan(found[:, 1, 1]).all() and found[1, 2, 3] == 23
-    with pytest.raises(SystemExit, match="pip install --no-deps no-such-package"):
-        load("motion_fields").packaged("no-such-package", "file.nc")
 
 
-def close_to(stored, found):
-    "Are these columns, as text, those of a row?"
-    return all(abs(float(stored[key]) - float(value)) < 2e-3 for key, value in found.items())
-
-
-def test_simple_forecasts_have_their_rows(load):
+def test_simple_forecasts_have_their_rows():
     official("exchange_rate", SERIES["exchange_rate"].file)
     columns = [f"{part}_{score}" for part in ("val", "test") for score in ("mse", "mae", "smape")]
     stored = {r["method"]: r for r in read_rows(results_file("simple_forecasts.csv"))
               if (r["data"], r["horizon"]) == ("exchange_rate", "96")}
     for row in load("simple_forecasts").rows("exchange_rate", (96,)):
-        assert close_to(stored.pop(row["method"]), {key: row[key] for key in columns})
+        assert same(stored.pop(row["method"]), {key: row[key] for key in columns}, 2e-3)
     assert not stored
 
 
-def test_errors_of_variables_have_the_mean_of_the_row(load, tmp_path, monkeypatch):
+def test_errors_of_variables_have_the_mean_of_the_row(tmp_path, monkeypatch):
     bench, path = load("simple_forecasts"), str(tmp_path / "waves.csv")
     write_series(path, rows=400)
     monkeypatch.setitem(bench.PERIODS, path, 24)
@@ -293,19 +250,16 @@ def test_errors_of_variables_have_the_mean_of_the_row(load, tmp_path, monkeypatc
         assert abs(np.mean([float(line[name]) for line in lines]) - row[name]) < 1e-5
 
 
-def test_a_matrix_from_all_series_is_fitted_to_all_of_them(load, tmp_path):
-    bench, path = load("simple_forecasts"), str(tmp_path / "follow.csv")
-    leader = np.random.default_rng(0).normal(size=600)
-    with open(path, "w") as f:
-        f.write("date,leader,follower\n")
-        for t in range(4, 600):
-            hour = np.datetime64("2020-01-01T00:00") + np.timedelta64(t, "h")
-            f.write(f"{hour},{leader[t]:.6f},{leader[t - 4]:.6f}\n")
-    row = bench.from_all(path, 4, 4)          # copies the leader: half of the error is gone
+def test_a_matrix_from_all_series_is_fitted_to_all_of_them(tmp_path):
+    path, leader = str(tmp_path / "follow.csv"), np.random.default_rng(0).normal(size=600)
+    hours = np.datetime64("2020-01-01T00:00") + np.arange(600) * np.timedelta64(1, "h")
+    lines = (f"{hours[t]},{leader[t]:.6f},{leader[t - 4]:.6f}\n" for t in range(4, 600))
+    Path(path).write_text("".join(["date,leader,follower\n", *lines]))
+    row = load("simple_forecasts").from_all(path, 4, 4)          # copies the leader: half of the error is gone
     assert row["ridge"] <= 0.1 and 0.4 < float(row["test_mse"]) < 0.7
 
 
-def test_simple_answers_to_moves_have_their_rows(load):
+def test_simple_answers_to_moves_have_their_rows():
     bench, task = load("motion_simple"), Fields()
     for way, size, answers in (("shift", "16", bench.moved_answers),
                                ("align", "16 x 16 in another order", bench.ordered_answers)):
@@ -313,11 +267,11 @@ def test_simple_answers_to_moves_have_their_rows(load):
         stored = {r["method"]: r for r in read_rows(results_file("motion_simple.csv"))
                   if (r["data"], r["size"], r["seed"]) == ("white", size, "0")}
         assert found.keys() == stored.keys()
-        assert all(close_to(stored[name], {"test_nmse": task.metrics([task.collect(guess[..., None], y)])["nmse"]})
+        assert all(same(stored[name], {"test_nmse": task.metrics([task.collect(guess[..., None], y)])["nmse"]}, 2e-3)
                    for name, guess in found.items())
 
 
-def test_numbers_of_volumes_have_their_rows(load):
+def test_numbers_of_volumes_have_their_rows():
     roc_auc_score = pytest.importorskip("sklearn.metrics", reason="needs scikit-learn").roc_auc_score
     official("vessel", "vesselmnist3d.npz")
     bench, parts = load("volumes"), volume_data("vessel", download=False)
@@ -327,11 +281,11 @@ def test_numbers_of_volumes_have_their_rows(load):
     assert features[0].keys() == stored.keys()
     for key, row in stored.items():
         found, _ = bench.scores(features[0][key].numpy(), ys[0], [f[key].numpy() for f in features])
-        assert close_to(row, {f"{part}_auc": roc_auc_score(y, s)
-                              for part, y, s in zip(("train", "val", "test"), ys, found, strict=True)}), key
+        assert same(row, {f"{part}_auc": roc_auc_score(y, s)
+                          for part, y, s in zip(("train", "val", "test"), ys, found, strict=True)}, 2e-3), key
 
 
-def test_the_opening_is_run_with_its_own_code(load):
+def test_the_opening_is_run_with_its_own_code():
     bench = load("modes")
     own = bench.chapter()
     assert set(own) == bench.NAMES
@@ -340,65 +294,53 @@ def test_the_opening_is_run_with_its_own_code(load):
         assert updates == 20 and 0.5 < error < 2
 
 
-@pytest.fixture
-def growth(load, monkeypatch):
-    bench = load("growth")
-    small = {"CUBES": [(2,) * 3, (3,) * 3, (4,) * 3], "TABLES": [(2, 3), (4, 3)], "STREAMS": [(2, 2, 2), (4, 2, 2)]}
-    for name, shapes in small.items():
-        monkeypatch.setattr(bench, name, shapes)
-    monkeypatch.setattr(bench, "DIM", 16)
-    return bench
-
-
-def test_growth_has_a_row_for_each_case_and_goes_on_where_it_stopped(growth, tmp_path, monkeypatch):
-    chosen, out, cpu = list(growth.cases()), tmp_path / "rows.csv", torch.device("cpu")
+def test_growth_has_a_row_for_each_case_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    "What takes too long is left out with all larger grids of that layer; the row says so, and the others go on."
+    growth, out, more, cpu = load("growth"), tmp_path / "rows.csv", tmp_path / "more.csv", torch.device("cpu")
+    monkeypatch.setattr(growth, "CUBES", [(2,) * 3, (3,) * 3, (4,) * 3])
+    monkeypatch.setattr(growth, "TABLES", [(2, 3), (4, 3)])
+    monkeypatch.setattr(growth, "STREAMS", [(2, 2, 2), (4, 2, 2)])
+    monkeypatch.setattr(growth, "DIM", 16)
+    chosen = list(growth.cases())
     assert len(chosen) == len(set(chosen)) == 3 * 2 * 5 + 2 * 2 * 2
     assert growth.run(out, chosen, 5.0, 1.0, cpu, dry=True) == len(chosen) and not out.exists()
-    assert growth.run(out, chosen[:7], 5.0, 1.0, cpu) == 7
-    assert growth.run(out, chosen, 5.0, 1.0, cpu) == len(chosen) - 7
+    assert [growth.run(out, some, 5.0, 1.0, cpu) for some in (chosen[:7], chosen)] == [7, len(chosen) - 7]
     rows = read_rows(out)
     assert len({tuple(r[k] for k in growth.KEY) for r in rows}) == len(rows) == len(chosen)
     for r in rows:
         assert r["processor"] and r["threads"] and r["torch"]
         assert int(r["positions"]) == prod(map(int, r["sizes"].split("x")))
         assert r["note"] or int(r["bytes"]) > 0 < float(r["least"]) <= float(r["seconds"]) <= float(r["most"])
+    cubes = [c for c in chosen if c[0] == "cube" and c[2:] == ("product", "forward")]
+    assert growth.run(more, cubes, 60.0, 1e-9, cpu) == 3
+    assert [r["note"][:8] for r in read_rows(more)] == ["", *2 * [growth.LEFT_OUT[:8]]]
     monkeypatch.setattr(growth, "measure", lambda *_: pytest.fail("a row that was done is done again"))
-    assert growth.run(out, chosen, 5.0, 1.0, cpu) == 0
+    assert growth.run(out, chosen, 5.0, 1.0, cpu) == growth.run(more, cubes, 60.0, 99.0, cpu) == 0
 
 
-def test_growth_leaves_out_what_takes_too_long_or_too_much(growth, tmp_path):
-    "The row says so, all larger grids of that layer as well; the others go on."
-    cpu = torch.device("cpu")
-    chosen = [c for c in growth.cases() if c[0] == "cube" and c[2:] == ("product", "forward")]
-    assert growth.run(tmp_path / "rows.csv", chosen, 60.0, 1e-9, cpu) == 3
-    assert [r["note"][:8] for r in read_rows(tmp_path / "rows.csv")] == ["", *2 * [growth.LEFT_OUT[:8]]]
-    assert growth.run(tmp_path / "rows.csv", chosen, 60.0, 99.0, cpu) == 0
-
-
-def test_the_bench_of_a_card_runs_without_one_and_goes_on_where_it_stopped(load, tmp_path, capsys):
-    gpu, out = load("gpu"), str(tmp_path / "g.csv")
+def test_the_bench_of_a_card_runs_without_one_and_goes_on_where_it_stopped(tmp_path, capsys):
+    gpu, out = load("gpu"), tmp_path / "g.csv"
     gpu.MODELS = {name: make for name, make in gpu.MODELS.items() if name == "series, product"}
-    few = ["--device", "cpu", "--quick", "--ways", "eager", "graph", "fused", "--out", out]
+    few = ["--device", "cpu", "--quick", "--ways", "eager", "graph", "fused", "--out", str(out)]
     every = gpu.cases()
     assert len(every) == len({*every}) and {c[1] for c in every} == {"", 1, 4 * 8, 8, 32}
     assert {c[4:] for c in every if c[3] == "product"} == {(k, w) for k in ("forward", "train") for w in gpu.WAYS}
     assert {c[5] for c in every if c[3] == "FlexAttention"} == {"compiled"}
     gpu.main([*few, "--minutes", "0.02"])
-    first = read_rows(tmp_path / "g.csv")
+    first = read_rows(out)
+    measured = [r for r in first if r["note"] != "not run"]
     assert first[-1]["note"] == "not run"
     gpu.main(few)
-    rows = read_rows(tmp_path / "g.csv")
-    measured = [r for r in first if r["note"] != "not run"]
+    rows = read_rows(out)
     assert rows[:len(measured)] == measured
     assert not any(r["note"].startswith(("not run", "failed", "wrong")) for r in rows)
     assert [r["layer"] for r in rows[:4]] == ["bandwidth", "float32", "bfloat16", "launches"]
     assert all(float(r["rate"]) > 0 and r["card"] and r["torch"] for r in rows[:4])
     table = [r for r in rows if r["way"]]
     assert len(table) == len({tuple(r[k] for k in gpu.KEY) for r in table}) > 100
-    assert all(r["note"].startswith("left out") for r in table if r["way"] != "eager")
-    eager = [r for r in table if r["way"] == "eager" and not r["note"].startswith("left out")]
-    assert all(float(r["seconds"]) > 0 and float(r["off"]) < 1e-5 for r in eager)
-    assert {"product", "sum", "axial", "full", "stream, kernel", "series, product"} <= {r["layer"] for r in eager}
+    run = [r for r in table if not r["note"].startswith("left out")]
+    assert all(r["way"] == "eager" and float(r["seconds"]) > 0 and float(r["off"]) < 1e-5 for r in run)
+    assert {"product", "sum", "axial", "full", "stream, kernel", "series, product"} <= {r["layer"] for r in run}
     assert next(r for r in rows if r["layer"] == "contracts")["note"].startswith("left out")
     capsys.readouterr()
     gpu.main([*few, "--dry-run"])
@@ -407,7 +349,7 @@ def test_the_bench_of_a_card_runs_without_one_and_goes_on_where_it_stopped(load,
         gpu.main(["--device", "cpu"])
 
 
-def test_parity_notices_kernels_and_memory(load, tmp_path, monkeypatch):
+def test_parity_notices_kernels_and_memory(tmp_path, monkeypatch):
     "The other library does two operations more, on whole tensors."
     parity = load("parity")
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
@@ -425,19 +367,16 @@ def test_parity_notices_kernels_and_memory(load, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def peft_task(load):
+def peft_task():
     pytest.importorskip("peft_method", reason='needs PEFT: pip install "peft>=0.21"')
     return load("peft_task")
 
 
 def test_adapters_of_the_peft_study_are_as_large_as_it_says(peft_task):
-    start = peft_task.new_base()
-    found = {}
-    for name in peft_task.MODELS:
-        model = peft_task.adapted(name, start)
-        found[name] = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert found == {"lora-1": 576, "lora-2": 1152, "lora-4": 2304, "ndlora-1": 640, "ndlora-2": 1280, "ndlora-4": 2560,
-                     "lokr-1": 576, "lokr-2": 1176, "lokr-4": 2328, "head": 330, "full": 13514, "none": 0}
+    models = {name: peft_task.adapted(name, peft_task.new_base()) for name in peft_task.MODELS}
+    assert {name: sum(p.numel() for p in model.parameters() if p.requires_grad) for name, model in models.items()} == {
+        "lora-1": 576, "lora-2": 1152, "lora-4": 2304, "ndlora-1": 640, "ndlora-2": 1280, "ndlora-4": 2560,
+        "lokr-1": 576, "lokr-2": 1176, "lokr-4": 2328, "head": 330, "full": 13514, "none": 0}
     _, y, _ = peft_task.digits()
     parts = peft_task.split(y, 3)
     assert sorted(torch.cat(parts).tolist()) == list(range(len(y)))
@@ -455,7 +394,7 @@ def test_rows_of_the_peft_study_are_whole(peft_task):
     assert {r["reload_gap"] for r in rows if "-" in r["model"]} == {"0"}
 
 
-def test_plain_answers_to_the_task_of_adapters_are_those_of_their_script(load, monkeypatch, peft_task):
+def test_plain_answers_to_the_task_of_adapters_are_those_of_their_script(monkeypatch, peft_task):
     simple = load("peft_simple")
     monkeypatch.setattr(simple, "SEEDS", [0])
     there = [r for r in peft_task.read_rows(simple.OUT) if r["seed"] == "0"]
@@ -463,7 +402,7 @@ def test_plain_answers_to_the_task_of_adapters_are_those_of_their_script(load, m
     assert len(peft_task.read_rows(simple.OUT)) == len(simple.TRIED) * len(peft_task.SEEDS)
 
 
-def test_the_parts_of_the_layer_make_the_layer(load):
+def test_the_parts_of_the_layer_make_the_layer():
     script = load("parts")
     layer, x = script.KroneckerAttention(8, 2, 3), torch.randn(2, 3, 4, 5, 8)
     with torch.no_grad():
@@ -472,7 +411,7 @@ def test_the_parts_of_the_layer_make_the_layer(load):
     assert list(calls) == ["maps", "values", "first copy", "mode products", "second copy", "results"]
 
 
-def test_the_nearest_tasks_are_what_their_names_say(load):
+def test_the_nearest_tasks_are_what_their_names_say():
     bench = load("nearest")
     u, other = torch.randn(2, 3, 16, 16)
     left, right = torch.tensor([0, 5, 15]), torch.tensor([2, 5, 1])
@@ -487,50 +426,30 @@ def test_the_nearest_tasks_are_what_their_names_say(load):
     assert torch.equal(wanted[0, 4, 0], seen[0, 3, 0] * seen[0, 4, 15])
 
 
-@pytest.fixture
-def centred(load, monkeypatch):
-    "The study of pooled vectors less their mean; the attention that it registers is gone afterwards."
-    bench = load("centred")
-    monkeypatch.setitem(sys.modules, "centred", bench)      # for a script that imports it
-    yield bench
-    names.ATTENTIONS.pop("centred")
-
-
-def test_centred_maps_do_not_feel_what_all_positions_share(centred):
-    layer = names.make_attention("centred", 8, 2, 2, qk_gain=2.0).double()
-    plain = names.make_attention("product", 8, 2, 2, qk_gain=2.0).double()
-    plain.load_state_dict(layer.state_dict())
-    x, shared = torch.randn(2, 5, 4, 8, dtype=torch.float64), torch.randn(8, dtype=torch.float64)
-    for one, other in zip(layer.maps(x), layer.maps(x + shared), strict=True):
-        torch.testing.assert_close(one, other)
-    assert (plain.maps(x)[0] - plain.maps(x + shared)[0]).abs().max() > 1e-3
-    with torch.no_grad():       # as the layer without the trial, on vectors that were centred by hand
-        q, k = (f(x.mean(2)).unflatten(-1, (2, 4)) for f in (plain.to_q, plain.to_k))
-        q, k = (norm(t - t.mean(1, keepdim=True)).transpose(1, 2) for norm, t in ((plain.norm_q, q), (plain.norm_k, k)))
-        torch.testing.assert_close(layer.maps(x)[0], (q @ k.mT / 2).softmax(-1))
-
-
-def test_a_model_is_tested_at_other_sizes(centred, load):
+def test_a_model_is_tested_at_other_sizes(monkeypatch):
+    monkeypatch.setitem(names.ATTENTIONS, "centred", None)      # what the study registers is gone afterwards
+    monkeypatch.setitem(sys.modules, "centred", load("centred"))
     bench = load("other_sizes")
     config = SegmenterConfig(in_channels=2, patch=(1, 1), classes=1, positions="none", dim=8, heads=2, depth=1)
     model = make_model(config).eval()
     assert 0.8 < bench.error_at(model, 8, 0, fields=4) < 2 and 0.8 < bench.error_at(model, 16, 0, fields=4) < 2
     assert {name for name, _ in bench.runs(bench.ROOT)} >= {"product", "full", "dilated", "fourier", "unet"}
+    assert isinstance(names.make_attention("centred", 8, 2, 2), Centred)
 
 
-def test_forecasts_without_training_beside_the_marks_see_the_chosen_window(load, tmp_path, monkeypatch):
+def test_forecasts_without_training_beside_the_marks_see_the_chosen_window(tmp_path, monkeypatch):
     bench, path = load("marks"), str(tmp_path / "waves.csv")
     write_series(path, rows=400)
     monkeypatch.setitem(sys.modules["studies.forecasts.simple_forecasts"].PERIODS, path, 24)
     progress = SimpleNamespace(name="Waves", choice={}, case=bench.SERIES._replace(data=path, each=({"horizon": 8},)))
     assert bench.without_training(progress) == []               # nothing is chosen yet
-    progress.choice = {"lookback": 12}
-    rows = {row["method"]: row for row in bench.without_training(progress)}
+    found = []
+    for progress.choice in ({"lookback": 12}, {"lookback": 48}):
+        found.append({row["method"]: row for row in bench.without_training(progress)})
+    rows, longer = found
     assert {name: int(row["lookback"]) for name, row in rows.items()} == {
         "last": 12, "mean": 12, "seasonal": 24, "all series": 12,
         **{name + tail: 12 for name in ("least squares", "own matrices") for tail in ("", ", normalized")}}
     assert {row["data"] for row in rows.values()} == {"Waves"}
-    progress.choice = {"lookback": 48}
-    longer = {row["method"]: row for row in bench.without_training(progress)}
     assert longer["seasonal"]["test_mse"] == rows["seasonal"]["test_mse"]
     assert float(longer["least squares"]["test_mse"]) < float(rows["least squares"]["test_mse"])

@@ -93,9 +93,7 @@ def test_gradients_and_inference_mode_do_not_change_the_arithmetic_and_an_empty_
 
 
 def test_by_hand():
-    assert count(nn.Linear(3, 5), torch.zeros(4, 3)) == Work(60, 0, 0, 1, 20, peak=80, kept=80, moved=208, largest=20)
-    found = count(lambda x: (x + 1) * 2, torch.zeros(10, 10))
-    assert found == Work(0, 0, 0, 2, 0, peak=800, kept=400, moved=1600, largest=100)
+    "What chapter 12 has no example of."
     assert count(nn.Conv1d(2, 3, 5), torch.zeros(7, 2, 11)).multiply_adds == 7 * 3 * 7 * 2 * 5
     x = torch.zeros(6, 5)
     assert count(lambda: x.cumsum(0).softmax(-1).mean(0)).additions == 30 + 25
