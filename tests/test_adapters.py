@@ -18,7 +18,6 @@ from hot_nbdev.adapters import ADAPTERS, LoRA, NdLoRA, add_adapters, merge, remo
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import HOTClassifier
 from hot_nbdev.models import load_model as hot_load
-from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.replacing import FlatNdLinear, nearest_square, replace_linear
 from hot_nbdev.train.loop import TrainConfig, fit
 from hot_nbdev.train.tasks import Classification
@@ -50,9 +49,7 @@ def classifier(seed=0):
     return HOTClassifier(ClassifierConfig(patch=(2, 2), dim=16, depth=2, heads=2, classes=3))
 
 
-@pytest.mark.parametrize("how", ["nearest", "fresh"])
-@pytest.mark.parametrize("modes", [2, 3])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("how, modes, bias", [("nearest", 2, False), ("nearest", 3, True), ("fresh", 2, True)])
 def test_a_replaced_model_equals_its_dense_twin(how, modes, bias):
     cut = lambda name, linear: nearest_square(linear.in_features, modes)        # noqa: E731
     model, _ = replace_linear(mlp(bias=bias), "*", cut, how=how)
@@ -200,22 +197,14 @@ def test_files_that_do_not_fit_are_refused_by_name(tmp_path):
 def test_wrong_settings_are_refused():
     layer = nn.Linear(12, 8)
     for make, message in [
-        (lambda: LoRA(layer, rank=0), "LoRA: base is a Linear, rank or terms 0, alpha 0; give an nn.Linear, a whole "),
         (lambda: NdLoRA(layer, terms=0), "NdLoRA: base is a Linear, rank or terms 0, alpha 1.0; give"),
         (lambda: LoRA(layer, alpha=float("inf")), "alpha inf; give"),
         (lambda: NdLoRA(layer, (3, 4), (3, 3)), "the layer takes 12 features to 8, but in_features (3, 4)"),
         (lambda: NdLoRA(layer, (3, 4), (2, 2, 2)), "in 2 and 3 modes"),
         (lambda: LoRA(nn.GELU()), "LoRA: base is a GELU, rank or terms 8, alpha 8; give an nn.Linear"),
         (lambda: add_adapters(mlp(), rank=2), "layer '0': "),
-        (lambda: add_adapters(nn.ModuleDict({"body": layer, "head": layer}), trainable="haed"),
-         "trainable names 'haed', and no module or parameter"),
         (lambda: add_adapters(mlp(), trainable=["0", "2"]), "all layers that select names are trainable in full"),
-        (lambda: merge(adapted("lora")).train()(tensor(2, 12)), "merged and would not train; call unmerge"),
-        (lambda: merge(adapted("ndlora")).train()(tensor(2, 12)), "merged and would not train; call unmerge"),
         (lambda: merge(adapted("lora").to("meta")), "on the meta device or offloaded; bring it to"),
-        (lambda: merge(adapted("ndlora").to("meta")), "on the meta device or offloaded; bring it to"),
-        (lambda: merge(mlp()), "has no adapters"),
-        (lambda: FlatNdLinear(NdLinear((2, 3), (2, 2)))(torch.zeros(5)), "must have 6 features in its last"),
     ]:
         with pytest.raises(ValueError) as e:
             make()
@@ -254,7 +243,7 @@ def test_an_adapter_is_refused_beside_another_weight(tmp_path):
     untouched(near, lambda: load_adapters(near, file), "'0' was trained beside another weight")
     dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     for saved, dtype in itertools.product(dtypes, dtypes):
-        for seed in range(5):
+        for seed in range(2):
             there = tmp_path / "cast.safetensors"
             save_adapters(add_adapters(mlp(seed=seed).to(saved), kind="lora"), there)
             load_adapters(mlp(seed=seed).to(dtype), there)
@@ -289,14 +278,12 @@ NDLORA = dict(kind="ndlora", in_features=[3, 4], out_features=[4, 5], terms=1, a
     (NDLORA | dict(in_features=[3.0, 4]), "but in_features (3.0, 4) and out_features (4, 5)"),
     (NDLORA | dict(in_features=12), "the settings of '0' cannot be used"),
     (NDLORA | dict(terms=0), "rank or terms 0, alpha 1.0; give an nn.Linear, a whole number from 1 on"),
-    (LORA | dict(rank=10 ** 12), "'0.A' is (2, 12) in the file, but must be (1000000000000, 12)"),
     (LORA | dict(rank=10 ** 18), "the settings of '0' cannot be used"),
     (LORA | dict(rank="2"), "rank or terms '2', alpha 2; give"),
     (NDLORA | dict(in_features=[12] + 99 * [1], out_features=[20] + 99 * [1]), "in 100 and 100 modes; give as many"),
-    (LORA | dict(alpha=float("nan")), "alpha nan; give an nn.Linear, a whole number from 1 on, and a finite number"),
     (LORA | dict(alpha="1"), "the settings of '0' cannot be used"),
     (LORA | dict(device="cuda"), "unexpected keyword argument 'device'"),
-    (LORA | dict(linear=None), "the settings of '0' cannot be used"), ({}, "the settings of '0' cannot be used"),
+    ({}, "the settings of '0' cannot be used"),
     (dict(kind="lora", rank=2), "they are {'kind': 'lora', 'rank': 2}, but must name all of"),
     (LORA | dict(kind="loha"), "kind is 'loha'; choose one of ('lora', 'ndlora')"),
     ({"kind": ["lora"]}, "kind is ['lora']; choose one of"),

@@ -8,7 +8,7 @@ import torch
 from smallhub import SmallHub
 
 from hot_nbdev.adapters import add_adapters
-from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
+from hot_nbdev.model_config import ClassifierConfig, SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.rivals.linear import LinearConfig
 
@@ -16,9 +16,7 @@ library = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: 
 from hub import FILES, model_card, pull_model, push_model  # noqa: E402
 
 SMALL = dict(patch=(2, 2), dim=8, depth=1, heads=2)
-KINDS = [HOTConfig(**SMALL), ClassifierConfig(**SMALL, classes=3), LinearConfig(),
-         SegmenterConfig(**SMALL, attention="axial", causal=(0,)),
-         ForecasterConfig(patch=(4, 1), dim=8, depth=1, heads=2, lookback=8, horizons=(5,))]
+KINDS = [ClassifierConfig(**SMALL, classes=3), SegmenterConfig(**SMALL, attention="axial", causal=(0,)), LinearConfig()]
 
 
 @pytest.fixture
@@ -53,7 +51,7 @@ def test_a_model_comes_back_as_it_was(hub, config):
 
 
 def test_only_two_files_are_downloaded_and_no_pickle(hub, tmp_path):
-    push_model(make_model(KINDS[1]), "someone/thing", token="hf_x")
+    push_model(make_model(KINDS[0]), "someone/thing", token="hf_x")
     others = {"pytorch_model.bin": pickle.dumps(print), "setup.py": b"raise SystemExit", "a/config.json": b"{}"}
     hub.commit("someone/thing", "main", others)
     hub.asked.clear()
@@ -69,7 +67,7 @@ def test_a_repository_of_a_pickle_alone_is_refused(hub):
 
 
 def test_commits_and_branches_stay_what_they_are_and_repositories_may_be_private(hub):
-    first, second, third = (make_model(KINDS[1]) for _ in range(3))
+    first, second, third = (make_model(KINDS[0]) for _ in range(3))
     number = push_model(first, "someone/thing", token="hf_x", private=True)
     assert hub.made.get("private") or hub.made.get("visibility") == "private"
     push_model(third, "someone/thing", token="hf_x", revision="try")
@@ -79,7 +77,7 @@ def test_commits_and_branches_stay_what_they_are_and_repositories_may_be_private
 
 
 def test_a_card_that_the_hub_reads_is_written_once_and_says_how_the_model_is_loaded(hub):
-    model, names = make_model(KINDS[1]), {}
+    model, names = make_model(KINDS[0]), {}
     push_model(model, "someone/thing", token="hf_x")
     text = hub.find("someone/thing", "main")[1]["README.md"].decode()
     assert text == model_card(model, "someone/thing") and library.ModelCard(text).data.library_name == "hot_nbdev"
@@ -91,7 +89,7 @@ def test_a_card_that_the_hub_reads_is_written_once_and_says_how_the_model_is_loa
 
 
 def test_what_was_downloaded_needs_no_network(hub, tmp_path):
-    model = make_model(KINDS[1])
+    model = make_model(KINDS[0])
     push_model(model, "someone/thing", token="hf_x")
     pull_model("someone/thing", cache_dir=tmp_path)
     hub.asked.clear()
@@ -100,7 +98,7 @@ def test_what_was_downloaded_needs_no_network(hub, tmp_path):
 
 
 def test_what_could_not_be_pulled_is_not_pushed(hub):
-    model = add_adapters(make_model(KINDS[1]), "*.ff.*")
+    model = add_adapters(make_model(KINDS[0]), "*.ff.*")
     with pytest.raises(ValueError, match="load_model could not read it"):
         push_model(model, "someone/thing", token="hf_x")
     assert hub.asked == []

@@ -77,10 +77,8 @@ def test_regression_layers(tltorch, kin, kind, form):
     assert_close(kin[form](x, U, *core, *(v.T for v in V)), peer(x))
 
 
-@pytest.mark.parametrize("rank", [1, 3])
-def test_the_train_of_a_factorized_linear_layer(tltorch, kin, rank):
-    peer = drawn(tltorch.FactorizedLinear((2, 3, 2), (3, 2, 2), bias=False, factorization="blocktt",
-                                          rank=[1, rank, rank, 1]))
+def test_the_train_of_a_factorized_linear_layer(tltorch, kin):
+    peer = drawn(tltorch.FactorizedLinear((2, 3, 2), (3, 2, 2), bias=False, factorization="blocktt", rank=[1, 3, 3, 1]))
     x = torch.randn(8, 12, dtype=torch.float64)
     assert_close(kin["tensor_train"](x.reshape(8, 2, 3, 2), *peer.weight.factors), peer(x))
 

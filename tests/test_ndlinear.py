@@ -32,19 +32,13 @@ def make(sizes, out, bias="mode", sequence=None, dtype=F64):
     return layer
 
 
-def draw(data, most=4, modes=4):
-    "Sizes before and after, bias, sequence."
-    N = data.draw(st.integers(1, modes))
-    sequences = st.none() | st.permutations(range(N))
-    return (draw_sizes(data, N, most), draw_sizes(data, N, most), data.draw(st.sampled_from(BIASES)),
-            data.draw(sequences))
-
-
 @examples(40)
 @given(data=st.data())
 def test_ways_change_nothing_but_time(data):
     "The function, and the layer told to take either way."
-    sizes, out, bias, sequence = draw(data, most=7)
+    N = data.draw(st.integers(1, 4))
+    sizes, out = draw_sizes(data, N, 7), draw_sizes(data, N, 7)
+    bias, sequence = data.draw(st.sampled_from(BIASES)), data.draw(st.none() | st.permutations(range(N)))
     layer, x = make(sizes, out, bias, sequence), tensor(2, *sizes)
     want, biases = layer(x), layer.biases if bias == "mode" else layer.biases[0] if bias else None
     assert_close(nd_linear(x, layer.weights, biases, sequence), want)
@@ -55,12 +49,14 @@ def test_ways_change_nothing_but_time(data):
 
 def test_repr_shows_every_setting():
     "All that the constructor takes but device and dtype, so that a layer can be made from it."
-    for options in ({}, dict(bias="full", sequence=(1, 0)), dict(bias=False)):
+    for options in (dict(bias=True), dict(bias="full", sequence=(1, 0)), dict(bias=False)):
         layer = NdLinear((2, 3), (4, 5), **options)
         settings = signature(NdLinear).parameters.keys() - {"device", "dtype"}
         assert set(re.findall(r"(\w+)=", layer.extra_repr())) == settings
         again = eval(f"NdLinear({layer.extra_repr()})")
         assert all(getattr(again, name) == getattr(layer, name) for name in settings)
+    assert repr(NdLinear((2, 3), (4, 5), True)) == repr(NdLinear((2, 3), (4, 5)))
+    assert effective_dimension((4, 6), (3, 5), True) == effective_dimension((4, 6), (3, 5))
 
 
 def test_the_rule_leaves_the_given_sequence_where_that_saves_two_thirds_of_the_work():
@@ -121,34 +117,25 @@ def test_weights_may_be_reparametrized(change):
 @pytest.mark.parametrize("x, message", [
     (tensor(2, 3, 4).float(), "x is torch.float32, but the weights are torch.float64; torch.as_tensor(x, "
                               "dtype=torch.float64) fits"),
-    (torch.ones(2, 3, 4, dtype=torch.int64), "x is torch.int64, but the weights are torch.float64"),
-    ([[1.0]], "x is a list, but the weights are torch.float64; torch.as_tensor(x, "),
     (None, "x is a NoneType, but the weights are torch.float64"),
     (tensor(2, 12), "x has shape (2, 12), but must end in one axis for each of the 2 modes, (3, 4); x.movedim "
                     "brings modes to the end, x.unflatten(-1, (3, 4)) cuts features into them"),
     (tensor(4, 3), "mode 0 of x has size 4, but in_features is (3, 4); x has shape (4, 3); x.movedim brings "
-                   "modes to the end"),
-    (tensor(5, 3, 9), "mode 1 of x has size 9")])
+                   "modes to the end")])
 def test_what_is_no_input_is_told(x, message):
     with pytest.raises(ValueError, match="^NdLinear: " + re.escape(message)):
         make((3, 4), (2, 5))(x)
-
-
-ZEROS = torch.zeros(3, 4), torch.zeros(4)
 
 
 @pytest.mark.parametrize("call, says", [
     *((lambda sizes=sizes: NdLinear(sizes, (2, 3)), "NdLinear: in_features .* and out_features")
       for sizes in [0, (), (0, 3), (2.0, 3), "ab", None]),
     *((lambda order=order: NdLinear((2, 3), (4, 5), sequence=order), f"NdLinear: sequence is {re.escape(str(order))}")
-      for order in [(0, 0), 1, (1,), (1, 2)]),
-    (lambda: NdLinear((2, 3), (4, 5), bias="modes"), "NdLinear: bias .*'modes'.*'mode'.*'full'"),
+      for order in [1, (1,), (1, 2)]),
     (lambda: NdLinear((2, 3), (4,)), "NdLinear: in_features .* and out_features"),
     (lambda: flops((2, 3), (4,)), "flops: in_features .* and out_features"),
     (lambda: flops(2, 3), "flops: in_features .* and out_features"),
-    (lambda: nd_linear(torch.zeros(2, 3), ZEROS[:1]), r"nd_linear: mode 0 of x has size 3, .*columns as \(4,\)"),
-    (lambda: nd_linear(torch.zeros(2, 4), ZEROS[:1], ZEROS[1]),
-     r"nd_linear: weights have shapes \[\(3, 4\)\], and biases \[\(4,\)\]; give"),
+    (lambda: nd_linear(torch.zeros(2, 3), [torch.ones(3, 4)]), r"nd_linear: mode 0 of x has size 3, .* as \(4,\)"),
     (lambda: NdLinear.from_linear(nn.Linear(8, 20), (2, 3), (4, 5)), "NdLinear.from_linear: .*8.*20.*6.*20; "),
     (lambda: NdLinear.from_linear(nn.Linear(8, 20), (2, 4), (4, 6)), "NdLinear.from_linear: .*8.*20.*8.*24; ")])
 def test_what_does_not_fit_is_told(call, says):
@@ -156,28 +143,12 @@ def test_what_does_not_fit_is_told(call, says):
         call()
 
 
-@pytest.mark.parametrize("sizes, out", [((4, 6), (3, 5)), ((5,), (2,))])
-def test_bias_true_is_a_bias_for_each_mode(sizes, out):
-    assert repr(NdLinear(sizes, out, bias=True)) == repr(NdLinear(sizes, out, bias="mode"))
-    assert effective_dimension(sizes, out, True) == effective_dimension(sizes, out, "mode")
-
-
 @pytest.mark.parametrize("modes", [1, 2, 3, 4])
 def test_start_keeps_the_variance(modes):
     sizes = (90, 8, 9, 10)[:modes]
     torch.manual_seed(0)
-    found = [NdLinear(sizes, sizes[::-1])(torch.randn(8, *sizes)).var() for _ in range(40)]
+    found = [NdLinear(sizes, sizes[::-1])(torch.randn(2, *sizes)).var() for _ in range(40)]
     assert abs(sum(found) / len(found) - 1) < 0.15
-
-
-@examples(20)
-@given(data=st.data())
-def test_from_linear_undoes_to_linear(data):
-    sizes, out, bias, sequence = draw(data)
-    layer, x = make(sizes, out, bias, sequence), tensor(3, *sizes)
-    again = NdLinear.from_linear(layer.to_linear(), sizes, out)
-    assert_close(again(x), layer(x))
-    assert approximation_error(layer.to_linear(), again) < 1e-7
 
 
 @pytest.mark.parametrize("sizes, out", [((6,), (5,)), ((3, 4), (2, 5)), ((2, 3, 4), (3, 2, 2))])
@@ -189,8 +160,8 @@ def test_the_nearest_to_zero_is_zero(sizes, out):
     assert approximation_error(zero, layer) == 0 and approximation_error(zero, far) == float("inf")
 
 
-@pytest.mark.parametrize("sizes, out", [((3, 4), (2, 5)), ((2, 3, 4), (3, 2, 2)), ((6,), (5,))])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("sizes, out, bias", [
+    ((6,), (5,), True), ((3, 4), (2, 5), True), ((2, 3, 4), (3, 2, 2), False)])
 def test_from_linear_keeps_dtype_and_bias_and_no_small_step_is_nearer(sizes, out, bias):
     torch.manual_seed(0)
     linear = nn.Linear(prod(sizes), prod(out), bias, dtype=F64)
@@ -207,8 +178,7 @@ def test_from_linear_keeps_dtype_and_bias_and_no_small_step_is_nearer(sizes, out
 
 
 @pytest.mark.parametrize("sizes, out", [
-    ((5,), (3,)), ((7, 5), (3, 8)), ((3, 3), (3, 3)), ((7, 21), (24, 8)), ((6, 4, 3), (5, 4, 6)),
-    ((20, 16, 17), (16, 17, 20)), ((3, 4, 2, 5), (2, 3, 4, 1))])
+    ((5,), (3,)), ((7, 5), (3, 8)), ((20, 16, 17), (16, 17, 20)), ((3, 4, 2, 5), (2, 3, 4, 1))])
 @pytest.mark.parametrize("outer", [True, False])
 def test_equals_the_published_layer(sizes, out, outer):
     "With its weights: forward and gradients; the other way round its modes act from last to first."
