@@ -236,8 +236,6 @@ def test_an_adapter_is_refused_beside_another_weight(tmp_path):
     save_adapters(adapted("lora", rank=2), file)
     other = mlp(seed=9)
     untouched(other, lambda: load_adapters(other, file), "'0' was trained beside another weight")
-    merged = remove_adapters(merge(adapted("lora").eval()))
-    untouched(merged, lambda: load_adapters(merged, file), "'0' was trained beside another weight")
     near = mlp()
     near[0].weight.data *= 1 + 2 ** -18
     untouched(near, lambda: load_adapters(near, file), "'0' was trained beside another weight")
@@ -271,7 +269,6 @@ NDLORA = dict(kind="ndlora", in_features=[3, 4], out_features=[4, 5], terms=1, a
 
 
 @pytest.mark.parametrize("settings, message", [
-    (NDLORA | dict(terms=10 ** 7), "the settings of '0' cannot be used (terms is 10000000, but the file has 2 tensors"),
     (NDLORA, "'0.terms.0.layer.weight0' is nothing in the file, but must be (4, 3)"),
     (NDLORA | dict(in_features=[10 ** 9, 4]), "layer '0': NdLoRA: the layer takes 12 features to 20, but"),
     (dict(kind="ndlora", in_features=[1] * 100_000), "the settings of '0' cannot be used"),
