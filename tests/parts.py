@@ -9,6 +9,7 @@ from layers import DIM, F64, HEADS, Case, random_mask, tensor
 from torch import nn
 
 from hot_nbdev.adapters import add_adapters, merge
+from hot_nbdev.attention import FullAttention
 from hot_nbdev.grids import Latents
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
@@ -78,7 +79,7 @@ def merged(network, kind):
 
 def latents(**new):
     return Latents((2, 3), lambda context: Block(
-        KroneckerAttention(DIM, HEADS, 2, **new), FeedForward(DIM, **new), context=context, **new), **new)
+        FullAttention(DIM, HEADS, 2, **new), FeedForward(DIM, **new), context=context, **new), **new)
 
 
 def stem(*patch, **options):
@@ -90,6 +91,7 @@ def part(name, make, *shape, masked=0):
 
 
 PICTURE = dict(patch=(2, 3))
+FULL = dict(attention="full")       # traced in less time than the default, which the classifier and a forecaster have
 POSITIONS = [
     part("positions by mode", lambda **new: LearnedPositions((5, 3), DIM, **new), 7, 4, DIM),
     part("positions of one mode", lambda **new: LearnedPositions((5, 3), DIM, modes=(-1,), **new), 7, 4, DIM),
@@ -103,14 +105,15 @@ STEMS = [
     part("local stem", stem(2, 3, stem="local", width=5), 5, 7, 2, masked=2),
 ]
 MODELS = [
-    part("encoder", of_config(HOTConfig, **PICTURE, positions="learned", sizes=(6, 9), position_modes=None),
+    part("encoder", of_config(HOTConfig, **PICTURE, **FULL, positions="learned", sizes=(6, 9), position_modes=None),
          6, 9, 1, masked=2),
     part("classifier", of_config(ClassifierConfig, **PICTURE, classes=5), 6, 9, 1, masked=2),
-    part("flattening classifier", of_config(ClassifierConfig, **PICTURE, sizes=(6, 9), readout="flatten"),
+    part("flattening classifier", of_config(ClassifierConfig, **PICTURE, **FULL, sizes=(6, 9), readout="flatten"),
          6, 9, 1, masked=2),
     part("forecaster", of_config(ForecasterConfig, lookback=12, horizons=(3,)), 12, 5, masked=2),
-    part("forecaster, mean", of_config(ForecasterConfig, lookback=12, horizons=(3,), readout="mean"), 12, 5, masked=2),
-    part("segmenter", of_config(SegmenterConfig, **PICTURE, in_channels=3, classes=4), 5, 7, 3, masked=2),
+    part("forecaster, mean", of_config(ForecasterConfig, **FULL, lookback=12, horizons=(3,), readout="mean"),
+         12, 5, masked=2),
+    part("segmenter", of_config(SegmenterConfig, **PICTURE, **FULL, in_channels=3, classes=4), 5, 7, 3, masked=2),
     part("segmenter, axial-token", of_config(SegmenterConfig, **PICTURE, in_channels=3, attention="axial-token"),
          5, 7, 3, masked=2),
 ]

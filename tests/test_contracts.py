@@ -130,29 +130,29 @@ def test_half_precision(case, device, dtype, monkeypatch):
                 assert layer(loud, *more).isfinite().all()
 
 
+IN_ONNX = [case for case in TRACED + MODELS if case.name in (
+    "full causal", "full-linear causal", "hot2 product", "causal product", "tied product", "near causal sum",
+    "divided", "multiscale kernel", "other grid, short kernel", "linear full bias", "segmenter, axial-token")]
+BARE = {case.slow: case for case in IN_ONNX}.values()       # one of each kind, traced without its other arguments, too
+
+
 @each([*TRACED, *PARTS, *MERGED])
 @CPU_GPU
 def test_compiles_to_one_graph(case, device):
+    "One of each kind with derivatives traced, too, and with all arguments, with which others are exported below."
     torch.compiler.reset()
     layer = case.layer(torch.float32, device)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager" if case in BARE else "eager")
     x = case.input(2, dtype=torch.float32, device=device).requires_grad_()
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
-    first, *_, last = [(x,), *case.arguments(x)]
-    y, want = compiled(*first), layer(*first)
-    assert_close(y, want)
     inputs = [x, *(trained(layer).values() if case not in MERGED else ())]
-    for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (y, want)), strict=True):
-        assert_close(a, b, rtol=1e-4, atol=1e-5)
-    with torch.no_grad():
-        assert_close(compiled(*last), layer(*last), rtol=1e-4, atol=1e-5)
+    for arguments in case.arguments(x)[:2 if case in BARE else 1]:
+        y, want = compiled(*arguments), layer(*arguments)
+        assert_close(y, want, rtol=1e-4, atol=1e-5)
+        for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (y, want)), strict=True):
+            assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 BATCH = torch.export.Dim("batch", min=2, max=64)
-IN_ONNX = [case for case in TRACED + MODELS if case.name in (
-    "full causal", "full-linear causal", "product", "hot1 kernel", "hot2 product", "causal product", "short kernel",
-    "tied product", "near causal sum", "spatial", "divided", "multiscale kernel", "other grid, product",
-    "linear full bias", "segmenter, axial-token")]
-BARE = {case.slow: case for case in IN_ONNX}.values()       # one of each kind, once more without its other arguments
 
 
 class SideBySide(torch.nn.Module):
