@@ -14,33 +14,30 @@ def write(path, rows, header="date,a,b"):
     return path
 
 
-@pytest.mark.parametrize("name, n", [("ETTh1", 14400), ("ETTm2", 57600), ("solar", 700), ("x", 700)])
-def test_published_splits(tmp_path, name, n):
+@pytest.mark.parametrize("name, sizes", [("ETTh1.csv", (8640, 2880, 2880)), ("solar_AL.txt", (490, 70, 140))])
+def test_published_splits(tmp_path, name, sizes):
+    n, path = sum(sizes), tmp_path / name
     values = np.random.RandomState(0).rand(n, 2).round(4)
-    if name == "solar":
-        path = tmp_path / "solar_AL.txt"
+    if name == "solar_AL.txt":
         np.savetxt(path, values, "%.4f", ",")
     else:
-        path = tmp_path / f"{name}.csv"
-        step = np.datetime64("2016-07-01T00:00:00") + np.arange(n) * np.timedelta64(15, "m")
-        write(path, [f"{str(d).replace('T', ' ')},{a},{b}" for d, (a, b) in zip(step, values, strict=True)])
-    train, val, test, about = forecast_data(path, 24, 12)
-    month = {"ETTh1": 720, "ETTm2": 2880}.get(name)
-    sizes = (12 * month, 4 * month, 4 * month) if month else (490, 70, 140)
+        write(path, [f"{t},{a},{b}" for t, (a, b) in zip(1467331200 + 900 * np.arange(n), values, strict=True)])
+    _, val, _, about = forecast_data(path, 24, 12)
     assert about["rows"] == sizes and about["counts"] == window_counts(n, 24, 12, sizes)
-    want = torch.from_numpy(values)
+    want, back = torch.from_numpy(values), lambda t: about["scaler"].inverse(t[0].double())
     assert_close(about["scaler"].mean, want[:sizes[0]].mean(0))
     assert_close(about["scaler"].std, want[:sizes[0]].std(0, correction=0))
     x, y = val[torch.tensor([0])]
     assert x.dtype == torch.float32
-    assert_close(about["scaler"].inverse(y[0].double()), want[sizes[0]:sizes[0] + 12], atol=1e-5, rtol=0)
-    assert_close(about["scaler"].inverse(x[0].double()), want[sizes[0] - 24:sizes[0]], atol=1e-5, rtol=0)
+    assert_close(back(torch.cat([x, y], 1)), want[sizes[0] - 24:sizes[0] + 12], atol=1e-5, rtol=0)
 
 
 def test_splits_too_short(tmp_path):
-    path = write(tmp_path / "ETTh1.csv", [f"2020-01-{d:02d} 00:00:00,{d},{d}" for d in range(1, 31)])
-    with pytest.raises(ValueError, match="needs 14400 rows"):
-        forecast_data(path, 2, 1)
+    rows = [f"2020-01-{d:02d} 00:00:00,{d},{d}" for d in range(1, 31)]
+    for name, needed in (("ETTm2", 57600), ("ETTh1", 14400)):
+        path = write(tmp_path / f"{name}.csv", rows)
+        with pytest.raises(ValueError, match=f"needs {needed} rows"):
+            forecast_data(path, 2, 1)
     assert forecast_data(path, 2, 1, split=(20, 5, 5)).about["counts"] == (18, 5, 5)
     for options, text in [(dict(lookback=21, horizon=1), "the train part of .*Windows: a series"),
                           (dict(lookback=2, horizon=6), "Windows: a series")]:
@@ -82,10 +79,6 @@ def test_windows_with_a_mask_have_known_targets(lookback, horizon):
     for i, at in enumerate(rows):                                          # the slow way
         assert torch.equal(x[i], values[at:at + lookback]) and torch.equal(known[i], mask[at:at + lookback])
         assert torch.equal(y[i], values[at + lookback:at + lookback + horizon])
-    for broken in (mask & False, mask & (torch.arange(30)[:, None] < 1)):
-        if horizon:
-            with pytest.raises(ValueError, match="Windows: .*(no row|missing target)"):
-                Windows(values, lookback, horizon, broken)
 
 
 def test_a_series_with_a_mask(tmp_path):
@@ -131,14 +124,9 @@ def test_fingerprints_tell_data_apart(tmp_path):
     assert len(set(found)) == len(parts) and all(len(f) == 16 for f in found)
     assert [p.to("cpu").fingerprint() for p in parts] == found
     assert Windows(values.double(), 4, 2).fingerprint() == found[0]
-    splits = [
-        Splits(*parts[:3], about)
-        for about in (
-            {}, {"names": ["a"]}, {"names": ["b"]}, {"classes": ["a"]},
-            {"scaler": Scaler(torch.zeros(3), torch.ones(3))}, {"scaler": Scaler(torch.zeros(3), 2 * torch.ones(3))},
-        )
-    ]
-    assert len({s.fingerprint() for s in splits}) == 6
+    abouts = [{}, {"names": ["a"]}, {"names": ["b"]}, {"classes": ["a"]},
+              *({"scaler": Scaler(torch.zeros(3), s * torch.ones(3))} for s in (1, 2))]
+    assert len({Splits(*parts[:3], about).fingerprint() for about in abouts}) == 6
     path = write(tmp_path / "x.csv", [f"2020-01-{d:02d} 00:00:00,{d},{d * d % 5}" for d in range(1, 31)])
     first = forecast_data(path, 2, 1).fingerprint()
     assert forecast_data(path, 2, 1).fingerprint() == first

@@ -40,11 +40,7 @@ def test_the_grid_is_modes_times_blocks_by_heads_in_one_scale(batch):
     torch.testing.assert_close(torch.tensor(images[0].get_array().data), first)
 
 
-@pytest.mark.parametrize("call, message", [
-    (lambda: plot_maps(torch.rand(2, 3, 3)), "must be a list of blocks"),
-    (lambda: plot_maps(maps(2), ["time"]), "1 names ('time',) for 2 modes"),
-])
-def test_errors_say_what_came_and_draw_nothing(call, message):
-    with pytest.raises(ValueError) as error:
-        call()
-    assert message in str(error.value) and not plt.get_fignums()
+def test_maps_that_are_no_list_draw_nothing():
+    with pytest.raises(ValueError, match="must be a list of blocks"):
+        plot_maps(torch.rand(2, 3, 3))
+    assert not plt.get_fignums()

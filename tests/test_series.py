@@ -35,7 +35,6 @@ DIALECTS = {        # how two rows of two columns are written, and the time that
     "zero fractions left out": (stamped("2024-01-31 10:00:00", "2024-01-31 10:00:00.25"), "2024-01-31 10:00:00.50"),
     "midnight left out": (stamped("2024-01-31", "2024-01-31 12:00:00"), "2024-02-01 00:00:00"),
     "slashes": (stamped("2024/01/31 10:00", "2024/01/31 11:00"), "2024/01/31 12:00"),
-    "slashed days": (stamped("2024/01/31", "2024/02/01"), "2024/02/02"),
     "no zeros": (stamped("1990/1/9 8:00", "1990/1/9 9:00"), "1990/1/9 10:00"),
     "points": (stamped("31.01.2024 10:00", "31.01.2024 11:00"), "31.01.2024 12:00"),
     "day first": (stamped("31/01/2024", "01/02/2024"), "02/02/2024"),
@@ -48,13 +47,10 @@ DIALECTS = {        # how two rows of two columns are written, and the time that
     "seconds since 1970": (stamped("1706695200", "1706698800", "timestamp"), "1706702400"),
     "milliseconds": (stamped("1706695200000", "1706698800000", "timestamp"), "1706702400000"),
     "semicolons": (PLAIN.replace(",", ";"), "2024-01-31 12:00:00"),
-    "decimal commas": (PLAIN.replace(",", ";").replace("1.5", "1,5"), "2024-01-31 12:00:00"),
     "tabs": (PLAIN.replace(",", "\t"), "2024-01-31 12:00:00"),
     "tabs and decimal commas": (PLAIN.replace(",", "\t").replace("1.5", "1,5"), "2024-01-31 12:00:00"),
     "quotes": (re.sub("([^,\n]+)", r'"\1"', PLAIN), "2024-01-31 12:00:00"),
-    "quoted names": (PLAIN.replace("date,a,b", '"date","a","b"'), "2024-01-31 12:00:00"),
-    "BOM": ("\ufeff" + PLAIN, "2024-01-31 12:00:00"), "UTF-16": (PLAIN.encode("utf-16"), "2024-01-31 12:00:00"),
-    "CRLF": (PLAIN.replace("\n", "\r\n"), "2024-01-31 12:00:00"),
+    "UTF-16": (PLAIN.encode("utf-16"), "2024-01-31 12:00:00"),
     "CR": (PLAIN.replace("\n", "\r"), "2024-01-31 12:00:00"),
     "blank lines at the end": (PLAIN + "\n\n \n", "2024-01-31 12:00:00"),
     "no last line end": (PLAIN[:-1], "2024-01-31 12:00:00"),
@@ -79,21 +75,16 @@ def test_ways_of_writing_a_table(tmp_path, content, following):
 
 
 CALENDARS = {       # rows, and what comes next
-    "half a second": ("2024-01-01T00:00:58.5 2024-01-01T00:00:59.0", "2024-01-01T00:00:59.5 2024-01-01T00:01:00.0"),
     "quarters of an hour": ("2024-02-29T23:30 2024-02-29T23:45", "2024-03-01T00:00 2024-03-01T00:15"),
     "business days": ("2024-02-28 2024-02-29 2024-03-01 2024-03-04",
                       "2024-03-05 2024-03-06 2024-03-07 2024-03-08 2024-03-11"),
     "weeks": ("2024-02-18 2024-02-25", "2024-03-03 2024-03-10"),
-    "ISO weeks": ("2020-W52 2020-W53", "2021-W01 2021-W02"),
     "month begins": ("2019-10-01 2019-11-01 2019-12-01", "2020-01-01 2020-02-01 2020-03-01 2020-04-01"),
-    "month ends": ("2023-10-31 2023-11-30 2023-12-31", "2024-01-31 2024-02-29 2024-03-31"),
     "the 30th": ("2023-11-30 2023-12-30 2024-01-30", "2024-02-29 2024-03-30"),
     "business month ends": ("2023-11-30 2023-12-29 2024-01-31 2024-02-29", "2024-03-29 2024-04-30"),
-    "months": ("2023-11 2023-12", "2024-01 2024-02"), "quarters": ("2023Q3 2023Q4", "2024Q1 2024Q2"),
-    "quarter ends": ("2023-06-30 2023-09-30 2023-12-31", "2024-03-31 2024-06-30"), "years": ("2022 2023", "2024 2025"),
+    "months": ("2023-11 2023-12", "2024-01 2024-02"),
+    "quarter ends": ("2023-06-30 2023-09-30 2023-12-31", "2024-03-31 2024-06-30"),
     "leap years": ("2024-02-29 2025-02-28 2026-02-28", "2027-02-28 2028-02-29"),
-    "summer time begins": ("2024-03-31T00:00+01:00 2024-03-31T01:00+01:00 2024-03-31T03:00+02:00",
-                           "2024-03-31T04:00+02:00"),
     "summer time ends": ("2024-10-27T02:00+02:00 2024-10-27T02:00+01:00 2024-10-27T03:00+01:00",
                          "2024-10-27T04:00+01:00"),
     "days across summer time": ("2024-03-30T00:00+01:00 2024-03-31T00:00+01:00 2024-04-01T00:00+02:00",
@@ -118,30 +109,22 @@ def test_gaps_are_judged_by_the_calendar(tmp_path):
 
 def test_the_time_column_may_be_named_or_absent(tmp_path):
     path = write(tmp_path / "x.csv", ["2019,7,1", "2020,8,2"], "t,a,b")
-    with pytest.raises(ValueError, match="no column of .*x.csv can be read as times.*time='NAME'.*step='1h'"):
-        load_series(path)
     named, absent = load_series(path, time="t"), load_series(path, step="15min")
     assert named.names == ["a", "b"] and next_times(named.times, named.step, 1) == ["2021"]
     assert absent.names == ["t", "a", "b"] and absent.times is None and absent.report["step"] == "900 s"
-    with pytest.raises(ValueError, match="x.csv has no column 'date', .* it has 't', 'a', 'b'"):
-        load_series(path, time="date")
     with pytest.raises(ValueError, match="x.csv, line 2, column 'a', should be a time .* but is '7'"):
         load_series(path, time="a")
-    with pytest.raises(ValueError, match="step is 'soon'"):
-        load_series(path, step="soon")
-    with pytest.raises(ValueError, match="'01/02/2020' may be written as %d/%m/%Y or %m/%d/%Y"):
-        load_series(write(tmp_path / "y.csv", ["01/02/2020,1", "02/02/2020,2"], "date,a"))
 
 
-@pytest.mark.parametrize("cell", ["", "NA", "N/A", "null", "None", "nan", "NaN", "NULL", "#N/A", "<NA>", " "])
-def test_cells_without_a_value(tmp_path, cell):
-    path = write(tmp_path / "x.csv", ["2020-01-01,1,2", f"2020-01-02,{cell},4", f"2020-01-03,5,{cell}",
-                                      "2020-01-04,7,8"])
-    with pytest.raises(ValueError, match=f"2 cells of .*x.csv.*line 3 .*'a', which is {cell.strip()!r}.*mend.*masked"):
+def test_cells_without_a_value(tmp_path):
+    cells = ["", "NA", "N/A", "n/a", "null", "None", "nan", "-nan", "NaN", "NULL", "#N/A", "<NA>", " ", " NA "]
+    rows = [f"2020-01-{i:02d},{cell},{i}" for i, cell in enumerate(cells, 2)]
+    path = write(tmp_path / "x.csv", ["2020-01-01,1,2", *rows, "2020-01-16,5,", "2020-01-17,7,8"])
+    with pytest.raises(ValueError, match="15 cells of .*x.csv.*line 3 .*'a', which is ''.*mend.*masked"):
         load_series(path)
-    assert load_series(path, mend=True).values.tolist() == [[1, 2], [1, 4], [5, 4], [7, 8]]
+    assert load_series(path, mend=True).values.T.tolist() == [[1] * 15 + [5, 7], [2, *range(2, 16), 15, 8]]
     hidden = load_series(path, masked=True)
-    assert hidden.mask.tolist() == [[True, True], [False, True], [True, False], [True, True]]
+    assert hidden.mask.T.tolist() == [[True] + [False] * 14 + [True] * 2, [True] * 15 + [False, True]]
     assert torch.equal(hidden.values.isnan(), ~hidden.mask) and "hidden by the mask" in report_lines(hidden.report)[0]
 
 
@@ -156,9 +139,7 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
     (["2020-01-01 00:00:00"], "date", "no column of numbers"),
     (["2020-01-01 00:00:00,1,2", "", "2020-01-01 01:00:00,1,2"], "date,a,b", "line 3 .*3 entries, .*but has 1"),
     (["2020-01-01 00:00:00,1,2", "2020-01-01 00:00:00,1,2,3"], "date,a,b", "line 3 .*3 entries, .*but has 4"),
-    (["2020-01-01 00:00:00,1,x"], "date,a,b", "line 2 .*'b'.*'x'"),
     (["2020-01-01,1,2", "2020-01-02,true,2"], "date,a,b", "line 3 .*'a'.*'true'"),
-    (["2020-01-01;1,5;2", "2020-01-02;1.234,5;2"], "date;a;b", "line 3 .*'a'.*'1.234,5'"),
     (['2020-01-01,"1,5",2'], "date,a,b", "line 2 .*'a'.*'1,5'"),
     (['2020-01-01,1,"2'], "date,a,b", "line 2 .*not closed"),
     (["-005,1,2"], "year,a,b", "no column of .* can be read as times"),
@@ -212,11 +193,9 @@ HOURS = [f"2020-01-01 0{h}:00:00,{h},{2 * h}" for h in range(6)]
     ([*HOURS[:3], HOURS[2]], r"line 5 .*T02:00:00 of line 4 again \(1 such lines\).*mend=True"),
     ([*HOURS[:3], "2020-01-01 02:00:00,7,7"], r"line 5 .*values differ"),
     ([HOURS[0], ",1,2"], "line 3, .*should be a time such as '2020-01-01 00:00:00', but is ''"),
-    ([HOURS[0], "NaT,1,2"], "line 3, .*should be a time.*'NaT'"),
     ([",1,2", HOURS[0]], "line 2, .*should be a time"),
     ([HOURS[0], "1.1.2021 0:00,1,2"], "line 3, .*should be a time"),
     ([HOURS[0], "2020-01-01 01:00:00+01:00,1,2"], "line 2, .*should be a time such as '2020-01-01 01:00:00.01:00'"),
-    ([HOURS[0], "2020-01-01 01:00:00,1,1e31"], "line 3 .*'b', which is '1e31'.*mend=True.*masked=True"),
 ])
 def test_time_that_does_not_go_forward(tmp_path, rows, text):
     with pytest.raises(ValueError, match=text):
@@ -245,26 +224,19 @@ def test_an_official_file_keeps_the_line_that_it_holds_twice(tmp_path):
         load_series(path)
 
 
-def test_columns_bytes_and_cut_files(tmp_path):
+def test_columns_that_come_twice_and_bytes(tmp_path):
     with pytest.raises(ValueError, match="line 1 .*'a' twice"):
         load_series(write(tmp_path / "x.csv", HOURS, "date,a,a"))
     (tmp_path / "binary.csv").write_bytes(b"date,a\n2020-01-01,1\n\0\1\2")
     with pytest.raises(ValueError, match="line 3 .*no text"):
         load_series(tmp_path / "binary.csv")
-    (tmp_path / "y.csv.gz").write_bytes(gzip.compress(PLAIN.encode())[:-10])
-    with pytest.raises(ValueError, match="y.csv.gz cannot be unpacked"):
-        load_series(tmp_path / "y.csv.gz")
 
 
 def test_absurd_magnitudes_are_told(tmp_path):
-    rows = [f"{i % 7},{i % 5}" for i in range(100)]
-    assert report_lines(load_series(write(tmp_path / "x.txt", rows, None)).report) == []
-    rows[41] = "-3e9,1"
-    report = load_series(write(tmp_path / "x.txt", rows, None)).report
-    assert report["extreme"] == {"0": (42, -3e9)}
-    assert any("line 42, column '0'" in t for t in report_lines(report))
     rows = [f"{i % 7},{5 * (i % 97 == 0)}" for i in range(1000)]        # rare rain is not absurd
-    assert load_series(write(tmp_path / "x.txt", rows, None)).report["extreme"] == {}
+    rows[41] = "-3e9,0"
+    report = load_series(write(tmp_path / "x.txt", rows, None)).report
+    assert report["extreme"] == {"0": (42, -3e9)} and "line 42, column '0'" in report_lines(report)[0]
 
 
 def test_a_new_series_is_compared_with_the_training(tmp_path):
@@ -272,15 +244,9 @@ def test_a_new_series_is_compared_with_the_training(tmp_path):
     series = load_series(write(tmp_path / "x.csv", HOURS))
     x, told = check_like(series, about, 4)
     assert x.tolist() == [[2, 2], [3, 3], [4, 4], [5, 5]] and x.dtype == torch.float32 and told == []
-    for names, text in [
-        (["b", "a"], "another order.*'b', 'a'"),
-        (["a"], "in addition 'b'"),
-        (["a", "c"], "lacks 'c'.*'b'"),
-    ]:
+    for names, text in [(["a"], "in addition 'b'"), (["a", "c"], "lacks 'c'.*'b'")]:
         with pytest.raises(ValueError, match=f"x.csv has other columns.*{text}"):
             check_like(series, {**about, "names": names}, 4)
-    with pytest.raises(ValueError, match="x.csv has 6 rows.*sees 7"):
-        check_like(series, about, 7)
     assert "600 s in training" in check_like(series, {**about, "every": "600 s"}, 4)[1][0]
     far = check_like(series, {**about, "scale": [0.1, 2.0]}, 4)[1]
     assert far == ["column 'a': 3 of the last 4 values lie more than 20 deviations from what training saw"]

@@ -40,25 +40,16 @@ def test_a_volume_set_without_and_with_its_checksum(tmp_path, name, size):
     assert splits.about["counts"] == (5, 2, 3) and len(splits.about["md5"]) == 32
     with pytest.raises(ValueError, match="should have the checksum"):
         load_volumes(name, size, folder=tmp_path)
-    scores = np.tile([0.6, 0.4] if len(splits.about["classes"]) == 2
-                     else np.arange(len(splits.about["classes"])), (3, 1))
-    if len(splits.about["classes"]) == 2:
+    if name == "vessel":
         judge = volume_evaluator(name, "test", size, folder=tmp_path, verify=False)
-        assert judge.evaluate(scores).ACC == pytest.approx(2 / 3)
+        assert judge.evaluate(np.tile([0.6, 0.4], (3, 1))).ACC == pytest.approx(2 / 3)
     assert ("torchvision" in sys.modules) == before
 
 
-@pytest.mark.parametrize("changed, text", [
-    (dict(val_labels=None), "should hold the array 'val_labels'"),
-    (dict(test_labels=np.full((3, 1), 7, np.uint8)), r"test_labels.*\[7\].*\[0, 1\]"),
-    (dict(train_images=np.zeros((5, 28, 28), np.uint8)), r"val_images.*\(n, 28, 28\)"),
-])
-def test_a_damaged_official_file_is_read_like_an_archive_of_ones_own(tmp_path, changed, text):
-    path = volumes(tmp_path, "vesselmnist3d", **changed)
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match=text):
+def test_an_official_file_has_the_official_classes(tmp_path):
+    volumes(tmp_path, "vesselmnist3d", test_labels=np.full((3, 1), 7, np.uint8))
+    with pytest.raises(ValueError, match=r"test_labels.*\[7\].*\[0, 1\]"):
         load_volumes("vessel", folder=tmp_path, verify=False)
-    assert path.read_bytes() == before
 
 
 def test_cut_and_flipped_volume_files(tmp_path):
@@ -82,13 +73,11 @@ def test_an_archive_of_ones_own_is_scaled_channel_by_channel_by_its_training_par
 
 
 @pytest.mark.parametrize("shape, channels, axis, sizes", [
-    ((9, 9), None, "none", [9, 9]), ((9, 9, 9), None, "none", [9] * 3), ((9, 9, 3), None, "last", [9, 9]),
-    ((9, 9, 1), None, "last", [9, 9]), ((9, 9, 9, 3), None, "last", [9] * 3), ((2, 9, 9, 9), None, "first", [9] * 3),
-    ((9, 9, 9, 8), None, "last", [9] * 3), ((9, 9, 4), "last", "last", [9, 9]), ((9, 9, 4), "none", "none", [9, 9, 4]),
+    ((9, 9), None, "none", [9, 9]), ((9, 9, 9), None, "none", [9] * 3), ((9, 9, 1), None, "last", [9, 9]),
+    ((9, 9, 9, 3), None, "last", [9] * 3), ((2, 9, 9, 9), None, "first", [9] * 3), ((9, 9, 4), "last", "last", [9, 9]),
+    ((9, 9, 9, 8), None, "last", [9] * 3), ((9, 9, 4), "none", "none", [9, 9, 4]),
     ((3, 9, 9), "first", "first", [9, 9]), ((9, 8, 7, 6), "last", "last", [9, 8, 7]),
-    ((9, 9, 4), None, None, 0), ((3, 9, 9), None, None, 0), ((9, 8, 3), None, None, 0), ((3, 9, 9, 3), None, None, 0),
-    ((9, 8, 7, 6), None, None, 0), ((9,), None, None, 0), ((), None, None, 0), ((9, 9), "last", None, 0),
-    ((9, 9), "middle", None, 0)])
+    ((9, 8, 7, 6), None, None, 0), ((9, 9), "last", None, 0), ((9, 9), "middle", None, 0)])
 def test_axes_are_told_by_the_shape_or_asked_for(tmp_path, shape, channels, axis, sizes):
     arrays = own(tmp_path / "mine.npz", shape=shape)
     if axis is None:
@@ -103,10 +92,8 @@ def test_axes_are_told_by_the_shape_or_asked_for(tmp_path, shape, channels, axis
 
 
 @pytest.mark.parametrize("labels", [
-    lambda y: y.astype(np.int32), lambda y: y.astype(np.uint8)[:, None], lambda y: y.astype(float), lambda y: y > 1,
-    lambda y: np.eye(2)[y // 4], lambda y: np.eye(2, dtype=int)[y // 4], lambda y: np.array(["cat", "dog"])[y // 4],
-    lambda y: np.array([b"cat", b"dog"])[y // 4], lambda y: y - 2],
-    ids="int32 column float bool one-hot integers words bytes signs".split())
+    lambda y: y.astype(np.uint8)[:, None], lambda y: np.eye(2, dtype=int)[y // 4],
+    lambda y: np.array([b"cat", b"dog"])[y // 4], lambda y: y - 2], ids="column integers bytes signs".split())
 def test_labels_of_every_usual_kind(tmp_path, labels):
     arrays = own(tmp_path / "mine.npz")
     own(tmp_path / "mine.npz", **{k: labels(a) for k, a in arrays.items() if "labels" in k})
@@ -166,17 +153,13 @@ ITEM, NOT = (6, 7, 8), dict(val_masks=np.ones(2, bool), test_masks=np.ones(3, bo
 
 
 @pytest.mark.parametrize("changed, text", [
-    (dict(val_images=None), "should hold the array 'val_images'"),
-    (dict(val_images=np.zeros((2, 6, 7, 7), np.uint8)), r"val_images.*\(n, 6, 7, 8\)"),
     (dict(train_images=np.zeros((0, *ITEM), np.uint8), train_labels=np.zeros(0, int)), "train_images.*n ≥ 1"),
     (dict(test_images=np.full((3, *ITEM), np.nan)), "test_images.*1008 values that are not finite"),
     (dict(test_images=np.array([None])), "test_images.*cannot be read.*[Pp]ickle"),
     (dict(val_labels=np.ones((2, 2), int)), "val_labels.*one label"),
     (dict(val_labels=np.full(2, 0.5)), "val_labels.*whole numbers.*float64"),
     (dict(val_labels=np.array([1, -100])), "val_labels.*-100, by which PyTorch"),
-    (dict(val_labels=np.array([1, 9])), r"val_labels.*\[9\].*\[1, 4\]"),
     (dict(train_labels=np.ones(5, int)), "train_labels.*two of them"),
-    (dict(train_masks=np.ones((5, *ITEM), bool)), "val_masks.*bool of shape.*there are none"),
     (dict(train_masks=np.ones((5, *ITEM)), **NOT), "train_masks.*bool.*float64"),
     (dict(train_masks=np.zeros((5, *ITEM), bool), **NOT), "train_masks.*a True in each item"),
 ])
@@ -206,12 +189,8 @@ def test_new_volumes_like_those_of_the_training():
 
 
 @pytest.mark.parametrize("array, text", [
-    (BYTES[:, :3], r"size \(4, 5, 6\)"), (BYTES[0, 0], r"size \(4, 5, 6\)"), (BYTES[None], "size"), (BYTES[:0], "size"),
-    (BYTES / 255, "multiply by 255"), (BYTES > 300, "real numbers.*bool"), (BYTES * 1j, "complex"),
-    ((BYTES > 99).astype(np.uint8), "multiply by 255"), (BYTES.astype(int) + 300, "between 3.*55"),
-    (BYTES.astype(int) - 1, "between -1 and 253"), (BYTES / 2.0, "not whole numbers"),
-    (np.where(BYTES == BYTES[0, 0, 0, 1], -np.inf, BYTES), "not finite"),
-])
+    (BYTES[0, 0], r"size \(4, 5, 6\)"), (BYTES[None], "size"), (BYTES[:0], "size"), (BYTES > 300, "real numbers.*bool"),
+    ((BYTES > 99).astype(np.uint8), "multiply by 255"), (BYTES / 2.0, "not whole numbers")])
 def test_new_volumes_unlike_those_of_the_training(array, text):
     with pytest.raises(ValueError, match=text):
         check_volumes(array, ABOUT)
