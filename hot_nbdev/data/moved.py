@@ -231,9 +231,9 @@ def motion_data(
         raise ValueError(f"motion_data: move is {move!r}; choose 'shift' or 'align'")
     fields, torus, more = _fields_of(str(name), tuple(sizes), move, seed, finding)
     reach = tuple(n // 2 if torus else n // 4 for n in sizes) if reach is None else tuple(reach)
-    counts = (samples, 256, 512)
-    own = [dict(fields=part, sizes=sizes, samples=count, seed=1000 * seed + i) for i, (part, count) in enumerate(zip(fields, counts))]
-    parts = [Aligned(**each) if move == "align" else Shifted(reach=reach, torus=torus, **each) for each in own]
+    counts, more_of = (samples, 256, 512), {} if move == "align" else {"reach": reach, "torus": torus}
+    parts = [(Aligned if move == "align" else Shifted)(part, sizes=sizes, samples=count, seed=1000 * seed + i, **more_of)
+             for i, (part, count) in enumerate(zip(fields, counts))]
     stem = Path(name).stem
     more["input"] |= {"data": stem, "sizes": list(sizes)}
     about = {"name": stem, "told": [], "counts": counts, "fields": [tuple(f.shape) for f in fields], "torus": torus, "reach": reach}

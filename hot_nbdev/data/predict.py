@@ -61,8 +61,7 @@ class Inputs(Config):
     version: int = option(INPUT_VERSION, "of these settings", least=1)
 
     def check(self):
-        lost = [name for name in _NEEDED[self.task] if getattr(self, name) is None]
-        if lost:
+        if lost := [name for name in _NEEDED[self.task] if getattr(self, name) is None]:
             raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {self.task} run needs")
         if len(self.shift) != len(self.scale):
             raise ValueError(f"Inputs: shift has {len(self.shift)} entries, but scale has {len(self.scale)}")
@@ -82,8 +81,7 @@ def read_inputs(
     found = {"version": 1, **read_settings(path)}
     if found["version"] not in range(1, INPUT_VERSION + 1):
         raise ValueError(f"{path} is of version {found['version']}, but this library reads 1 to {INPUT_VERSION}; update it")
-    lost = [name for name in ("task", "data", "shift", "scale") if name not in found]
-    if lost:
+    if lost := [name for name in ("task", "data", "shift", "scale") if name not in found]:
         raise ValueError(f"{path} lacks {', '.join(lost)}; train the run again")
     if found["version"] < 3 and "step" in found:
         found["every"] = f"{found.pop('step')} s"

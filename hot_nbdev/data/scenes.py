@@ -207,10 +207,8 @@ def split_blocks(
     part = _most_even(held, (n - val - test, val, test), fractions, seed, draws).reshape(rows, columns)
     region = torch.full((H, W), -1)
     region[:rows * block, :columns * block] = part.repeat_interleave(block, 0).repeat_interleave(block, 1)
-    if gap:
-        others = (region > 0).float()[None]
-        near = torch.nn.functional.max_pool2d(others, 2 * gap + 1, stride=1, padding=gap)[0] > 0
-        region[near & (region == 0)] = -1
+    near = torch.nn.functional.max_pool2d((region > 0).float()[None], 2 * gap + 1, stride=1, padding=gap)[0] > 0
+    region[near & (region == 0)] = -1           # with no gap no pixel is both
     return region
 
 # %% ../../nbs/50_scene_files.ipynb #cbda9f37

@@ -117,10 +117,8 @@ class Series(NamedTuple):
     @property
     def dates(self) -> np.ndarray | None:
         "The times of the rows as a clock on the wall shows them, (T,), datetime64[s] or [us]."
-        if self.times is None:
-            return None
-        whole = self.times.wall.astype("datetime64[s]")
-        return whole if (whole == self.times.wall).all() else self.times.wall
+        whole = self.times and self.times.wall.astype("datetime64[s]")
+        return whole if whole is None or (whole == self.times.wall).all() else self.times.wall
 
 # %% ../../nbs/48_series.ipynb #c4e69c50
 def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked: bool, official: bool) -> Series:
@@ -142,8 +140,7 @@ def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked
     if report["dates twice"] and (mend or not official):
         rows = _once(table, rows, mend)
     values, bad = pd.DataFrame(table.values[rows]), bad[rows]
-    if allowed:
-        values = values.mask(bad)
+    values = values.mask(bad) if allowed else values
     if mend and not masked:
         values = values.ffill().bfill()         # the last good value before; at the start the first one
     for broken, right in _UNITS.items() if mend else ():

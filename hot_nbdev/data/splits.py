@@ -315,8 +315,8 @@ def _scene_parts(scene: Scene, region: Tensor, window: int, stride: int) -> Spli
     if not all(map(len, parts)) or not counts[0].any():
         raise ValueError(f"scene_data: {scene.name}: no window of {window} pixels fits into one of the parts, or no labeled pixel is in "
                          "the training part; use a smaller window, a larger block, a smaller gap or another seed")
-    lost, sentinels = [c for c, n in zip(scene.classes.values(), counts[0].tolist()) if not n], scene.report["sentinels"]
-    told = [f"{sentinels} values of the scene are -9999, left as numbers"] * bool(sentinels)
+    lost, n = [c for c, held in zip(scene.classes.values(), counts[0].tolist()) if not held], scene.report["sentinels"]
+    told = [f"{n} values of the scene are -9999, left as numbers"] * bool(n)
     told += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)
     return _splits(scene, scaler, parts, counts, window, scaled.shape[2] * (scaled.ndim == 4), told=told, region=region)
 
