@@ -6,37 +6,14 @@
 __all__ = []
 
 # %% ../../nbs/51a_data_package.ipynb #dp000005
+from . import ragged, splits
 from .files import data_folder, fetch, official_file
-from hot_nbdev.data.ragged import (
-    BucketSampler,
-    collate_padded,
-    mask_sizes,
-    pad_tensors,
-    padding_share,
-    size_buckets,
-    unpad_tensors,
-)
+from .ragged import *  # noqa: F403
 from .scenes import SCENES, load_scene, split_blocks
 from .series import SERIES, load_series
-from hot_nbdev.data.splits import (
-    Items,
-    Part,
-    Scaler,
-    Splits,
-    Tiles,
-    Windows,
-    digest,
-    forecast_data,
-    scene_data,
-    split_rows,
-    volume_data,
-    window_counts,
-)
+from .splits import *  # noqa: F403
 from .volumes import VOLUMES, load_volumes, random_flips, random_shifts
 
 # %% ../../nbs/51a_data_package.ipynb #dp000006
-__all__ = [
-    "BucketSampler", "Items", "Part", "SCENES", "SERIES", "Scaler", "Splits", "Tiles", "VOLUMES", "Windows",
-    "collate_padded", "data_folder", "digest", "fetch", "forecast_data", "load_scene", "load_series", "load_volumes", "mask_sizes",
-    "official_file", "pad_tensors", "padding_share", "random_flips", "random_shifts", "scene_data", "size_buckets", "split_blocks",
-    "split_rows", "unpad_tensors", "volume_data", "window_counts"]
+__all__ = ["SCENES", "SERIES", "VOLUMES", "data_folder", "fetch", "load_scene", "load_series", "load_volumes", "official_file",
+           "random_flips", "random_shifts", "split_blocks", *ragged.__all__, *splits.__all__]
