@@ -64,14 +64,12 @@ class Schematic:
         bold: bool = False,
     ) -> "Schematic":              # the drawing itself
         "Add a line of words, if there are any; its width is guessed, since no font is known here."
-        if not words:
-            return self
         width = 0.56 * size * len(words)
         left = x - width / 2 * (anchor == "middle")
-        self.seen += [(left, y - 0.6 * size), (left + width, y + 0.6 * size)]
+        self.seen += [(left, y - 0.6 * size), (left + width, y + 0.6 * size)] * bool(words)
         look = f'font-size="{_short(size)}" text-anchor="{anchor}"' + ' font-weight="600"' * bold
-        self.parts.append(("", f'<text x="{_short(x)}" y="{_short(y + 0.35 * size)}" {look} fill="currentColor" stroke="none">'
-                               f"{escape(words)}</text>"))
+        self.parts += [("", f'<text x="{_short(x)}" y="{_short(y + 0.35 * size)}" {look} fill="currentColor" stroke="none">'
+                            f"{escape(words)}</text>")] * bool(words)
         return self
 
     def _repr_html_(self) -> str:
