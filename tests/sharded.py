@@ -19,7 +19,7 @@ from hot_nbdev.names import kronecker
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.positions import LearnedPositions, Rotary
 from hot_nbdev.replacing import FlatNdLinear, NdFeedForward
-from hot_nbdev.sharding import ModeParts, local_part, part_sizes, sent, shard_modes, sum_gradients, whole_tensor
+from hot_nbdev.sharding import local_part, part_sizes, sent, shard_modes, sum_gradients, whole_tensor
 from hot_nbdev.transformer import Block, FeedForward
 
 KERNELS = {"softmax": None, "elu": lambda: elu_features,
@@ -112,31 +112,22 @@ def models(meshes, note):
         torch.manual_seed(0)
         config = kind(patch=(2, 1, 2), dim=DIM, depth=2, heads=HEADS, attention="product+sum", positions=positions,
                       sizes=(14, 4, 6))
-        model, x, mask = make_model(config).double(), tensor(2, 13, 4, 6, 1), random_mask(2, 13, 4, 6)
-        if positions == "learned":                  # longer than what they are learned for
-            x, mask = tensor(2, 17, 4, 6, 1), random_mask(2, 17, 4, 6)
-        mesh, cut = meshes["square"], {0: "a", -1: "b"}
-        sharded, axes = shard_modes(copy.deepcopy(model), mesh, cut), {1: "a", 3: "b"}
-        own, own_mask = (local_part(t, mesh, {1: "a", 3: "b"}, multiple=2) for t in (x, mask))
-        y = model(x, mask)
-        if kind is HOTConfig:
-            want = local_part(y, mesh, axes)
-        else:
-            want = local_part(y, mesh, axes, multiple=2)
-        note[f"model {positions} {kind.__name__}"] = far([sharded(own, own_mask)], [want])
+        n = 17 if positions == "learned" else 13    # longer than what they are learned for
+        model, x, mask = make_model(config).double(), tensor(2, n, 4, 6, 1), random_mask(2, n, 4, 6)
+        mesh, axes = meshes["square"], {1: "a", 3: "b"}
+        sharded = shard_modes(copy.deepcopy(model), mesh, {0: "a", -1: "b"})
+        own = [local_part(t, mesh, axes, multiple=2) for t in (x, mask)]
+        want = local_part(model(x, mask), mesh, axes, multiple=1 if kind is HOTConfig else 2)
+        note[f"model {positions} {kind.__name__}"] = far([sharded(*own)], [want])
     torch.manual_seed(1)
     block = Block(KroneckerAttention(DIM, HEADS, 2), FeedForward(DIM)).double()
     note["block"] = compare(block, tensor(3, 6, 5, DIM), None, meshes["square"], {0: "a", 1: "b"}, 2)[0]
     note["block in steps"] = compare(block, tensor(3, 6, 5, DIM), random_mask(3, 6, 5), meshes["all"], {1: "all"}, 2)[0]
     for full in (False, True):
         table = LearnedPositions((4, 6), DIM, full=full, modes=(1,) if full else None).double()
-        note[f"learned {full}"] = compare_positions(table, meshes["all"])
-
-
-def compare_positions(table, mesh):
-    x = tensor(2, 5, 9, DIM)
-    own = local_part(x, mesh, {2: "all"})
-    return far([shard_modes(copy.deepcopy(table), mesh, {1: "all"})(own)], [local_part(table(x), mesh, {2: "all"})])
+        x, mesh = tensor(2, 5, 9, DIM), meshes["all"]
+        own, want = (local_part(t, mesh, {2: "all"}) for t in (x, table(x)))
+        note[f"learned {full}"] = far([shard_modes(copy.deepcopy(table), mesh, {1: "all"})(own)], [want])
 
 
 def uneven(meshes, note):
@@ -154,7 +145,7 @@ def uneven(meshes, note):
 
 def linear(meshes, note):
     "NdLinear along a cut mode by the way that the error names; and NdLinear of features alone within an encoder."
-    x, axes = tensor(3, 5, 6, seed=3), {1: "all"}
+    x, axes, mesh = tensor(3, 5, 6, seed=3), {1: "all"}, meshes["all"]
     torch.manual_seed(4)
     layer = NdLinear((5, 6), (7, 4)).double()
     for b in layer.biases:
@@ -163,39 +154,37 @@ def linear(meshes, note):
     y = layer(whole)
     weights = tensor(*y.shape, seed=5)
     want = torch.autograd.grad((y * weights).sum(), [whole, *layer.parameters()])
-    model, own = copy.deepcopy(layer), local_part(x, meshes["all"], axes).clone().requires_grad_()
-    found = local_part(model(whole_tensor(own, meshes["all"], axes)), meshes["all"], axes)
-    (found * local_part(weights, meshes["all"], axes)).sum().backward()
-    sum_gradients(model, meshes["all"])
-    note["linear"] = far([found], [local_part(y, meshes["all"], axes)])
-    note["linear back"] = far([own.grad, *(p.grad for p in model.parameters())],
-                              [local_part(want[0], meshes["all"], axes), *want[1:]])
-    block = Block(KroneckerAttention(DIM, HEADS, 2), NdFeedForward(DIM)).double()
-    sharded = shard_modes(copy.deepcopy(block), meshes["all"], {0: "all"}, pointwise=(FlatNdLinear,))
-    x = tensor(2, 6, 3, DIM)
-    note["linear features"] = far([sharded(local_part(x, meshes["all"], {1: "all"}))],
-                                  [local_part(block(x), meshes["all"], {1: "all"})])
+    model, own = copy.deepcopy(layer), local_part(x, mesh, axes).clone().requires_grad_()
+    found = local_part(model(whole_tensor(own, mesh, axes)), mesh, axes)
+    (found * local_part(weights, mesh, axes)).sum().backward()
+    sum_gradients(model, mesh)
+    note["linear"] = far([found], [local_part(y, mesh, axes)])
+    grads = [own.grad, *(p.grad for p in model.parameters())]
+    note["linear back"] = far(grads, [local_part(want[0], mesh, axes), *want[1:]])
+    block, x = Block(KroneckerAttention(DIM, HEADS, 2), NdFeedForward(DIM)).double(), tensor(2, 6, 3, DIM)
+    sharded = shard_modes(copy.deepcopy(block), mesh, {0: "all"}, pointwise=(FlatNdLinear,))
+    note["linear features"] = far([sharded(local_part(x, mesh, axes))], [local_part(block(x), mesh, axes)])
 
 
 def second(meshes, note):
     "Gradients of gradients, an empty batch, half precision, DTensor in and out, DDP."
     mesh, x = meshes["all"], tensor(2, 3, 5, DIM)
     layer = KroneckerAttention(DIM, HEADS, 2).double()
-    sharded = shard_modes(copy.deepcopy(layer), mesh, {1: "all"})
+    sharded, axes = shard_modes(copy.deepcopy(layer), mesh, {1: "all"}), {2: "all"}
 
     def twice(f, x, parts):
         x = x.clone().requires_grad_()
         g, = torch.autograd.grad(f(x).square().sum(), x, create_graph=True)
         return torch.autograd.grad((g * local_part(tensor(2, 3, 5, DIM, seed=8), mesh, parts)).sum(), x)[0]
-    own = local_part(x, mesh, {2: "all"})
-    note["twice"] = far([twice(sharded, own, {2: "all"})], [local_part(twice(layer, x, {}), mesh, {2: "all"})])
+    own = local_part(x, mesh, axes)
+    note["twice"] = far([twice(sharded, own, axes)], [local_part(twice(layer, x, {}), mesh, axes)])
     note["empty"] = float(sharded(own[:0]).shape != own[:0].shape)
     note["twice, its name"] = float("combine=product" not in repr(sharded))
     whole = distribute_tensor(x, mesh, [Shard(2)])
     y = DTensor.from_local(sharded(whole.to_local()), mesh, [Shard(2)], shape=x.shape, stride=x.stride())
     note["DTensor"] = far([y.full_tensor()], [layer(x)])
     half = copy.deepcopy(layer).bfloat16()
-    want = local_part(half(x.bfloat16()), mesh, {2: "all"})
+    want = local_part(half(x.bfloat16()), mesh, axes)
     note["half"] = float(far([shard_modes(half, mesh, {1: "all"})(own.bfloat16()).double()], [want.double()]) > 0.03)
     note["maps"] = far(sharded.maps(own), layer.maps(x))
     want = torch.autograd.grad(layer(x).square().sum(), list(layer.parameters()))
@@ -242,8 +231,6 @@ def errors(meshes, note):
         with contextlib.suppress(ValueError):
             model(torch.randn(1, 3, 4, 1))
             note["error patch"] = 1.0
-    cut, = ModeParts(meshes["all"], {0: "all"}).cuts("x", torch.empty(1, rank, 1), 1)
-    note["cut"] = float((cut.sizes, cut.start) != ((0, 1, 2, 3), sum(range(rank))))
 
 
 @contextlib.contextmanager

@@ -21,8 +21,7 @@ from torch.testing import assert_close
 
 from hot_nbdev import fused
 from hot_nbdev.kernels import KernelMap, elu_features
-from hot_nbdev.kronecker_attention import KroneckerAttention, mean, product
-from hot_nbdev.names import make_attention
+from hot_nbdev.kronecker_attention import KroneckerAttention, product
 from hot_nbdev.streams import steps
 
 FOLDER = os.environ.get("HOT_TRITON", "")
@@ -43,7 +42,6 @@ def checked(*call, **more):
 
 SHAPES = os.environ.get("HOT_FUSED_SHAPES", "24")
 
-
 @needs_triton
 @pytest.mark.parametrize("call, interpret, says", [
     (("equal", SHAPES), "1", f"{SHAPES} shapes are equal"), (("operation",), "1", "is sound"),
@@ -60,8 +58,7 @@ def test_no_tile_needs_a_stack(tmp_path):
 
 
 def test_triton_is_not_imported_before_it_is_used():
-    code = "import sys, hot_nbdev.fused; assert 'triton' not in sys.modules"
-    fresh(code, ROOT)
+    fresh("import sys, hot_nbdev.fused; assert 'triton' not in sys.modules", ROOT)
 
 
 def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog):
@@ -72,18 +69,6 @@ def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog):
         for _ in range(2):
             assert_close(fused.fused_product(maps, v), product(maps, v), rtol=0, atol=0)
     assert len(caplog.records) == 1 and "product" in caplog.text
-
-
-def test_fuse_changes_kronecker_layers_and_back():
-    "Not a subclass with maps of its own, but how its maps act."
-    centred = make_attention("product", 8, 2, 2, qk_center=True)
-    model = torch.nn.Sequential(KroneckerAttention(8, 2, 2), KroneckerAttention(8, 2, 2, combine=mean), centred)
-    before, kept = [(type(f), f.combine) for f in model], list(model.state_dict())
-    own, other = fused.FusedAttention, type(centred)
-    found = [(type(f), f.combine) for f in fused.fuse(model)]
-    assert found == [(own, fused.fused_product), (own, mean), (other, fused.fused_product)]
-    assert list(model.state_dict()) == kept and type(copy.deepcopy(model)[0]) is own
-    assert [(type(f), f.combine) for f in fused.fuse(model, on=False)] == before
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_card)])

@@ -1,5 +1,4 @@
 """What chapter 9 does not try: the past under loud input, scales, widths, layers with each kernel."""
-import itertools
 from functools import partial
 from math import prod
 
@@ -9,7 +8,6 @@ from layers import DIM, HEADS, Full, by_map, random_mask, tensor
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention, Seen
-from hot_nbdev.cost import count
 from hot_nbdev.kernels import (
     KernelMap,
     PositiveRandomFeatures,
@@ -18,9 +16,7 @@ from hot_nbdev.kernels import (
     log_linear_attention,
     row_by_row,
     running_sums,
-    stable,
 )
-from hot_nbdev.kronecker_attention import product, steps_of
 
 BOTH = pytest.mark.parametrize("phi", [elu_features, PositiveRandomFeatures(4, 6, dtype=torch.float64)],
                                ids=["elu", "random"])
@@ -73,42 +69,6 @@ def test_directions_have_their_lengths_and_with_one_feature_both_signs():
     lengths = draw_directions(4000, 4).norm(dim=-1).square()        # chi-square with four degrees of freedom
     assert abs(lengths.mean() - 4) < 0.2 and abs(lengths.var() - 8) < 1
     assert 16 < (draw_directions(64, 1) > 0).sum() < 48             # of an orthogonal matrix the sign is drawn too
-
-
-def test_a_pair_of_features_has_normalizers_of_at_least_one():
-    "Each feature has a scale of its own: the largest one of a query may be the smallest one of all keys."
-    q, k = 30 * tensor(6, 4), 30 * tensor(5, 4, seed=2)
-    phi = PositiveRandomFeatures(4, 8, dtype=torch.float64)
-    a, b = stable(phi.logarithms(q), phi.logarithms(k))
-    assert (a @ b.sum(0) >= 1).all() and (a <= 1).all() and (b <= 1).all()
-
-
-PLANS = [((3, 4), (2, 9), 5), ((8, 6), (2, 1), 3), ((5, 5), (20, 20), 64), ((7, 2), (1, 30), 2), ((4, 9), (4, 3), 1)]
-
-
-def pairs_of(sizes, features):
-    "For each mode (L, R), of as many features."
-    return [(tensor(1, 1, n, m).exp(), tensor(1, 1, m, n).exp()) for n, m in zip(sizes, features, strict=True)]
-
-
-@pytest.mark.parametrize("sizes, features, width", PLANS)
-def test_no_sequence_of_steps_is_cheaper_than_the_plan(sizes, features, width):
-    def cost(steps):
-        now, total = list(sizes), 0
-        for i, what in steps:
-            n, m = sizes[i], features[i]
-            total += width * prod(now) * (m if what == "keys" else n) + (n * n * m if what == "map" else 0)
-            now[i] = m if what == "keys" else n
-        return total
-    choices = itertools.product(*([[(i, "map")], [(i, "keys"), (i, "queries")]] for i in range(len(sizes))))
-    every = [steps for choice in choices for steps in itertools.permutations(sum(choice, []))
-             if all((i, "keys") not in steps or steps.index((i, "keys")) < steps.index((i, "queries"))
-                    for i in range(len(sizes)))]
-    pairs, v = pairs_of(sizes, features), tensor(1, 1, *sizes, width)
-    assert count(product, pairs, v).multiply_adds == min(map(cost, every))
-    named = [(m, "map" if isinstance(A, tuple) else "keys" if A is pairs[m][1] else "queries")
-             for m, A in steps_of(pairs, range(len(sizes)), v.numel())]
-    assert cost(named) == min(map(cost, every))
 
 
 @BOTH

@@ -40,7 +40,7 @@ def test_parts_give_the_numbers_and_gradients_of_the_whole_and_send_what_the_for
     assert off(notes, "(") == off(notes, "bytes") == {}
 
 
-@pytest.mark.parametrize("begin", ["model", "block", "learned", "uneven", "together", "empty", "cut", "linear", "twice",
+@pytest.mark.parametrize("begin", ["model", "block", "learned", "uneven", "together", "empty", "linear", "twice",
                                    "half", "DTensor", "maps", "DDP", "FSDP", "error"])
 def test_models_parts_of_any_size_gradients_of_gradients_and_errors(notes, begin):
     assert off(notes, begin) == {}
