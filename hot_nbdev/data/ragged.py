@@ -51,11 +51,9 @@ def mask_sizes(
     mask: Tensor,   # bool, (B, N1, …, Nk)
 ) -> list:          # for each sample (n1, …, nk): the smallest box at the origin that holds all that takes part
     "The sizes of the tensors behind a mask."
-    sizes = []
-    for m in range(1, mask.ndim):
-        some = mask.movedim(m, -1).reshape(len(mask), -1, mask.shape[m]).any(1)                     # (B, N_m)
-        sizes.append((some * torch.arange(1, mask.shape[m] + 1, device=mask.device)).cummax(1).values[:, -1:].sum(1))
-    return [tuple(own) for own in torch.stack(sizes, 1).tolist()]
+    samples, places = mask.nonzero().split([1, mask.ndim - 1], 1)
+    sizes = places.new_zeros(len(mask), mask.ndim - 1)
+    return [tuple(own) for own in sizes.scatter_reduce_(0, samples.expand_as(places), places + 1, "amax").tolist()]
 
 
 def unpad_tensors(
@@ -82,10 +80,10 @@ def collate_padded(
     x, mask = pad_tensors(xs, order, multiple_of)
     if fill is None:
         return x, mask, default_collate(ys)
-    if [t.shape[:order] for t in ys] != [t.shape[:order] for t in xs]:
-        raise ValueError(f"collate_padded: with fill the modes of y are those of x, but x has the sizes "
-                         f"{[tuple(t.shape[:order]) for t in xs]} and y {[tuple(t.shape[:order]) for t in ys]}; leave fill out "
-                         "where targets have no such modes")
+    have, wanted = ([tuple(t.shape[:order]) for t in both] for both in (ys, xs))
+    if have != wanted:
+        raise ValueError(f"collate_padded: with fill the modes of y are those of x, but x has the sizes {wanted} and y {have}; "
+                         "leave fill out where targets have no such modes")
     y, there = pad_tensors(ys, order, multiple_of)
     return x, mask, y.masked_fill(~there.view(*there.shape, *[1] * (y.ndim - there.ndim)), fill)
 

@@ -10,6 +10,7 @@ __all__ = ['digest', 'Part', 'Windows', 'split_rows', 'window_counts', 'Splits',
 import copy
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ def digest(
 # %% ../../nbs/51_data_library.ipynb #ab00bb5c
 class Part:
     "Examples that are cut or scaled when they are asked for; a subclass has `__len__` and `items`."
-    made_of: tuple = ()         # names of what tells it from another part
+    made_of: tuple = ()         # names of what tells it from another part; of a dataclass all its fields
 
     def __getitem__(self, indices: Tensor) -> tuple[Tensor, ...]:
         "A batch; a number out of range is an error of torch."
@@ -57,31 +58,28 @@ class Part:
 
     def fingerprint(self) -> str:
         "A hash of all that the part is made of."
-        held = (getattr(self, name) for name in self.made_of)
+        held = (getattr(self, name) for name in self.made_of or getattr(self, "__dataclass_fields__", ()))
         return digest(type(self).__name__, *(list(v) if isinstance(v, tuple) else v for v in held))
 
 # %% ../../nbs/51_data_library.ipynb #95c1d954
+@dataclass(eq=False, repr=False)
 class Windows(Part):
     "All windows of a series: x is `lookback` rows, y the `horizon` rows after them."
-    made_of = ("values", "lookback", "horizon", "mask")
+    values: Tensor                 # (n, N)
+    lookback: int                  # T
+    horizon: int                   # S
+    mask: Tensor | None = None     # (n, N) bool, False where there is no value: (x, mask, y) is given
 
-    def __init__(
-        self,
-        values: Tensor,                # (n, N)
-        lookback: int,                 # T
-        horizon: int,                  # S
-        mask: Tensor | None = None,    # (n, N) bool, False where there is no value: (x, mask, y) is given
-    ):
-        if lookback < 1 or horizon < 0 or values.ndim != 2 or len(values) < lookback + horizon:
-            raise ValueError(f"Windows: a series (rows, columns) of at least lookback + horizon = {lookback} "
-                             f"+ {horizon} rows is needed, with lookback ≥ 1 and horizon ≥ 0, but the shape "
-                             f"{tuple(values.shape)} came; use a longer part, or a smaller lookback or horizon")
-        self.values, self.lookback, self.horizon, self.mask = values, lookback, horizon, mask
-        if mask is not None:            # first rows of the windows whose targets are all known
-            holes = torch.cat([mask.new_zeros(1, dtype=torch.int64), (~mask.all(1)).cumsum(0)])
-            self.starts = (holes[lookback + horizon:] == holes[lookback:len(holes) - horizon]).nonzero()[:, 0]
+    def __post_init__(self):
+        T, S, shape = self.lookback, self.horizon, tuple(self.values.shape)
+        if T < 1 or S < 0 or len(shape) != 2 or shape[0] < T + S:
+            raise ValueError(f"Windows: a series (rows, columns) of at least lookback + horizon = {T} + {S} rows is needed, "
+                             f"lookback ≥ 1, horizon ≥ 0, but the shape {shape} came; use a longer part, or smaller ones of these")
+        if self.mask is not None:       # first rows of the windows whose targets are all known
+            holes = torch.nn.functional.pad((~self.mask.all(1)).cumsum(0), (1, 0))
+            self.starts = (holes[T + S:] == holes[T:len(holes) - S]).nonzero()[:, 0]
             if not len(self.starts):
-                raise ValueError(f"Windows: each window of {lookback} + {horizon} rows has a missing target; leave out the column that is "
+                raise ValueError(f"Windows: each window of {T} + {S} rows has a missing target; leave out the column that is "
                                  "missing most, use a smaller horizon, or fill by mend=True in place of masked=True")
 
     def __len__(self) -> int:
@@ -141,8 +139,9 @@ class Scaler(NamedTuple):
     def fit(cls, x: Tensor, mask: Tensor | None = None) -> "Scaler":
         "Mean and standard deviation (of the population, in float64) over all modes but the last, where mask is True."
         x = x.reshape(-1, x.shape[-1]).double()
-        std, mean = torch.std_mean(x, dim=0, correction=0)
-        if mask is not None:
+        if mask is None:
+            std, mean = torch.std_mean(x, dim=0, correction=0)
+        else:
             x = torch.where(mask.reshape(x.shape), x, torch.nan)
             mean = x.nanmean(0)
             std = (x - mean).square().nanmean(0).sqrt()
@@ -197,22 +196,20 @@ def _cut(series, sizes: tuple, lookback: int, horizon: int, masked: bool) -> tup
     return scaler, parts
 
 # %% ../../nbs/51_data_library.ipynb #9d2512b7
+@dataclass(eq=False, repr=False)
 class Items(Part):
     "Items of one shape, kept as they are stored and scaled when they are drawn."
-    made_of = ("images", "labels", "shift", "scale", "masks")
+    images: Tensor                   # (n, …), any dtype
+    labels: Tensor                   # (n, …), int64
+    shift: Tensor | float = 0.0      # x = (images − shift) / scale, in float32
+    scale: Tensor | float = 1.0
+    masks: Tensor | None = None      # (n, …) bool, over the modes of an item: (x, mask, y) is given
 
-    def __init__(
-        self,
-        images: Tensor,                  # (n, …), any dtype
-        labels: Tensor,                  # (n, …), int64
-        shift: Tensor | float = 0.0,     # x = (images − shift) / scale, in float32
-        scale: Tensor | float = 1.0,
-        masks: Tensor | None = None,     # (n, …) bool, over the modes of an item: (x, mask, y) is given
-    ):
-        if {len(images)} != {len(labels), len(images if masks is None else masks)}:
-            masked = "" if masks is None else f" and {len(masks)} masks"
-            raise ValueError(f"Items: {len(images)} images came with {len(labels)} labels{masked}; each image needs one")
-        self.images, self.labels, self.shift, self.scale, self.masks = images, labels, shift, scale, masks
+    def __post_init__(self):
+        counts = [len(t) for t in (self.images, self.labels, self.masks) if t is not None]
+        if len(set(counts)) > 1:
+            masked = "" if self.masks is None else f" and {counts[2]} masks"
+            raise ValueError(f"Items: {counts[0]} images came with {counts[1]} labels{masked}; each image needs one")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -245,18 +242,13 @@ def volume_data(
     return Splits(*parts, about)
 
 # %% ../../nbs/51_data_library.ipynb #e1ed4b0a
+@dataclass(eq=False, repr=False)
 class Tiles(Part):
     "Square windows of one scene, at given corners."
-    made_of = ("scene", "labels", "corners", "size")
-
-    def __init__(
-        self,
-        scene: Tensor,      # (H, W, …, bands); what stands between columns and bands comes first in x
-        labels: Tensor,     # (H, W), int64
-        corners: Tensor,    # (n, 2), first row and column of each window
-        size: int,          # rows and columns of a window
-    ):
-        self.scene, self.labels, self.corners, self.size = scene, labels, corners, size
+    scene: Tensor       # (H, W, …, bands); what stands between columns and bands comes first in x
+    labels: Tensor      # (H, W), int64
+    corners: Tensor     # (n, 2), first row and column of each window
+    size: int           # rows and columns of a window
 
     def __len__(self) -> int:
         return len(self.corners)

@@ -7,7 +7,9 @@ __all__ = ['Layout', 'Table', 'read_table']
 
 # %% ../../nbs/47b_table_files.ipynb #tb000004
 import csv
+import gzip
 import re
+import zlib
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
@@ -15,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .files import read_whole
 from .times import Times, forms, read_times
 
 # %% ../../nbs/47b_table_files.ipynb #tb000008
@@ -56,7 +57,11 @@ class Layout(NamedTuple):
 # %% ../../nbs/47b_table_files.ipynb #tb000009
 def _lines(path: Path) -> list[str]:
     "The lines of a file without their ends, in any of the encodings that name themselves, or UTF-8."
-    content = read_whole(path)
+    content = path.read_bytes()
+    try:
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except (OSError, EOFError, zlib.error) as e:
+        raise ValueError(f"load_series: {path} cannot be unpacked ({e}): it is cut off or damaged; get it again") from e
     text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
     if "\0" in text:
         line = text[:text.index("\0")].count("\n") + 1
@@ -115,10 +120,9 @@ def _time_column(layout: Layout, time: str | None, step: str | None) -> int | No
 # %% ../../nbs/47b_table_files.ipynb #ad026574
 def _counts_rows(layout: Layout) -> bool:
     "Is the first column the index of a program?"
-    if not layout.header or layout.names[0]:
-        return False
-    first, n = layout.entries(1, 2)[0][0], len(layout.lines) - 1
-    return first in ("0", "1") and layout.columns([0], str)[:, 0].tolist() == [str(i + int(first)) for i in range(n)]
+    unnamed, n = layout.header and not layout.names[0], len(layout.lines) - 1
+    counts = [[str(i) for i in range(first, first + n)] for first in (0, 1)]
+    return unnamed and layout.columns([0], str)[:, 0].tolist() in counts
 
 # %% ../../nbs/47b_table_files.ipynb #tb000015
 def _numbers(layout: Layout, columns: list[int]) -> np.ndarray:

@@ -102,8 +102,7 @@ def read_times(
     first: int = 2,           # line of the first cell
 ) -> Times:
     "The times that a column holds; the first cell that is none is an error."
-    parts = [_parts(stamp.strip()) for stamp in stamps]
-    texts, fractions, zones = map(list, zip(*parts))
+    texts, fractions, zones = map(list, zip(*(_parts(stamp.strip()) for stamp in stamps)))
     found = {form: _read(texts, form) for form in forms(max(stamps, key=len).strip(), digits=True)}
     whole = {form: wall for form, wall in found.items() if not np.isnat(wall).any()}
     if len({wall.tobytes() for wall in whole.values()}) > 1:
@@ -156,7 +155,7 @@ def holds(
     import pandas as pd
     at = pd.DatetimeIndex(times.instants if step.utc else times.wall)
     if isinstance(step.offset, pd.Timedelta):
-        return (at[:-1] + step.offset == at[1:])
+        return at[:-1] + step.offset == at[1:]
     return np.array([a + step.offset == b for a, b in zip(at[:-1], at[1:])], bool)
 
 
