@@ -17,13 +17,13 @@ from torch import nn
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
 import forks  # noqa: E402
+from filelock import FileLock  # noqa: E402
 from forks import FORK, start  # noqa: E402
 from test_tasks import Heads  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_model
-from hot_nbdev.storage import lock  # noqa: E402
 from hot_nbdev.train import loop, runs  # noqa: E402
 from hot_nbdev.train.devices import make_accelerator
 from hot_nbdev.train.loop import TrainConfig, batches, evaluate, fit
@@ -376,7 +376,7 @@ def test_a_damaged_fingerprint_is_another_run(one):
 
 
 def hold(folder, told, go):
-    with lock(folder / ".lock"):
+    with FileLock(folder / ".lock"):
         told.set()
         go.wait()
         os.kill(os.getpid(), signal.SIGKILL)
@@ -390,7 +390,7 @@ def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
         small(ONE, folder=tmp_path)
     go.set()
     other.join()                                            # killed: the system takes its lock back
-    with lock(tmp_path / ".lock", wait=False):
+    with FileLock(tmp_path / ".lock", timeout=0):
         pass
 
 

@@ -40,11 +40,8 @@ def make_accelerator(
     return found
 
 # %% ../../nbs/54_devices.ipynb #71750a06
-def on_main(
-    accelerator,
-    work: Callable,     # is called in the first process alone
-) -> None:
-    "Do something once for all processes; what goes wrong there is an error in each of them."
+def on_main(accelerator, work: Callable) -> None:
+    "Do work in the first process, once for all; what goes wrong there is an error in each of them."
     said, error = [None], None
     if accelerator.is_main_process:
         try:
@@ -69,19 +66,14 @@ def _own(value: Tensor) -> Tensor:
     return value.detach().cpu().clone().contiguous()
 
 
-def model_tensors(
-    model: nn.Module,   # as accelerate prepared it
-) -> dict:              # complete in the first process
-    "All weights of a model by name, gathered from all devices."
+def model_tensors(model: nn.Module) -> dict:        # complete in the first process
+    "All weights of a model, as accelerate prepared it, by name, gathered from all devices."
     states, options = _states()
     return {name: _own(t) for name, t in states.get_model_state_dict(model, options=options).items()}
 
 
-def set_model_tensors(
-    model: nn.Module,
-    tensors: dict,      # what `model_tensors` gave
-) -> None:
-    "Put weights back."
+def set_model_tensors(model: nn.Module, tensors: dict) -> None:
+    "Put the weights back that `model_tensors` gave."
     states, options = _states()
     states.set_model_state_dict(model, tensors, options=options)
 
@@ -106,10 +98,8 @@ def _set_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, t
     states.set_optimizer_state_dict(model, optimizer, found, options=options)
 
 # %% ../../nbs/54_devices.ipynb #67ea56f8
-def run_tensors(
-    run,            # a `Run`
-) -> dict:
-    "All tensors that it takes to go on to the same bits."
+def run_tensors(run) -> dict:
+    "All tensors that a `Run` needs to go on to the same bits."
     a = run.accelerator
     states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(a.device)] if a.device.type == "cuda" else [])]
     random = a.gather(torch.cat(states).to(a.device)).cpu().reshape(a.num_processes, -1).clone()
@@ -119,12 +109,8 @@ def run_tensors(
     return {"random": random, **{f"{kind}.{name}": t for kind, each in kinds.items() for name, t in each.items()}}
 
 
-def set_run_tensors(
-    run,                # a `Run`
-    tensors: dict,      # of `run_tensors`
-    updates: int,       # that were made
-) -> None:
-    "Go back to where a checkpoint was written."
+def set_run_tensors(run, tensors: dict, updates: int) -> None:
+    "Take a `Run` back to where `run_tensors` read it, after so many updates."
     a, kind = run.accelerator, lambda prefix: {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
     set_model_tensors(run.model, kind("model."))
     _set_optimizer_tensors(run.model, run.optimizer.optimizer, kind("optimizer."))
@@ -138,11 +124,8 @@ def set_run_tensors(
             torch.cuda.set_rng_state(gpu.clone(), a.device)
 
 # %% ../../nbs/54_devices.ipynb #94ab6d57
-def write(
-    run,                # a `Run`
-    work: Callable,     # is called in the first process alone
-) -> None:
-    "Write files; a disk that is full says what is left."
+def write(run, work: Callable) -> None:
+    "Do work that writes files of a `Run`, in the first process; a disk that is full says what is left."
     try:
         on_main(run.accelerator, work)
     except OSError as e:

@@ -7,6 +7,7 @@ __all__ = ['as_batch', 'Tensors', 'Samples', 'as_part', 'Sampled', 'sampled', 'l
 
 # %% ../../nbs/52_parts.ipynb #f6a99773
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -53,10 +54,10 @@ def as_part(
 ):              # a part, or the DataLoader
     "A part of whatever training takes; a `DataLoader` stays one."
     try:
-        size = len(data)
-    except TypeError:
-        size = 0
-    if size == 0 or isinstance(data, IterableDataset):
+        empty = len(data) == 0 or isinstance(data, IterableDataset)
+    except TypeError:       # it has no length
+        empty = True
+    if empty:
         raise ValueError(f"{type(data).__name__} has no samples, or none that can be counted or asked for, so nobody knows what an "
                          "epoch is; give a part, a Dataset with samples and __len__, or a DataLoader with batches of such a one")
     if hasattr(data, "to") or not isinstance(data, Dataset | list):
@@ -64,14 +65,11 @@ def as_part(
     return Tensors(*data.tensors) if isinstance(data, TensorDataset) else Samples(data)
 
 # %% ../../nbs/52_parts.ipynb #4b7fa9e3
+@dataclass
 class Sampled:
     "A part of which an epoch sees as many samples as are asked for, drawn anew each time with torch's generator."
-    def __init__(
-        self,
-        part,           # part[indices] -> (x, y) or (x, mask, y)
-        samples: int,   # of an epoch
-    ):
-        self.part, self.samples = part, samples
+    part: object    # part[indices] -> (x, y) or (x, mask, y)
+    samples: int    # of an epoch
 
     def __len__(self) -> int:
         return self.samples
@@ -80,7 +78,7 @@ class Sampled:
         return self.part[torch.randint(len(self.part), indices.shape)]
 
     def to(self, device) -> "Sampled":
-        return type(self)(self.part.to(device) if hasattr(self.part, "to") else self.part, self.samples)
+        return Sampled(self.part.to(device) if hasattr(self.part, "to") else self.part, self.samples)
 
 
 def sampled(
@@ -108,9 +106,8 @@ def loader_batches(
     for i in range(len(loader)):
         with torch.random.fork_rng([]):         # the loader draws from its own stream, not from that of the run
             torch.set_rng_state(state)
-            batches = iter(loader) if batches is None else batches
-            batch = next(batches, None)
-            state = torch.get_rng_state()
+            batches = batches or iter(loader)
+            batch, state = next(batches, None), torch.get_rng_state()
         if batch is None:
             raise ValueError(f"DataLoader gave {i} batches, but its length is {len(loader)}; mend the length of its data set")
         if i >= skip:

@@ -24,10 +24,11 @@ from statistics import fmean
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from ..lines import Table
-from ..storage import atomic_write, lock
+from ..storage import atomic_write
 
 # %% ../../nbs/55_results.ipynb #ae6e557b
 def write_csv(
@@ -80,7 +81,7 @@ def append_row(
     "Add one row. New columns are put at the right, and are empty in the rows above; columns that the row lacks stay empty."
     path = Path(path).resolve()         # a link stays, and all its names share one lock
     path.parent.mkdir(parents=True, exist_ok=True)
-    with lock(path.with_name(f".{path.name}.lock")):
+    with FileLock(path.with_name(f".{path.name}.lock")):
         head, rows = _read(path) if path.exists() else ([], [])
         write_csv(path, [*head, *(key for key in row if key not in head)], [*rows, row])
 
@@ -180,14 +181,15 @@ def summarize(
     groups = {}
     for r in rows:
         groups.setdefault(tuple(str(setting(r, key)) for key in by), []).append(r)
-    lines = []
+    table = Table(digits=digits)
     for key, found in groups.items():
-        lines.append({**dict(zip(by, key)), "runs": len(found)})
+        line = {**dict(zip(by, key)), "runs": len(found)}
         for name in of:
             values = [float(r[name]) for r in found if r.get(name) not in (None, "")]
-            lines[-1] |= {name: fmean(values) if values else None,
-                          f"{name}_sd": np.std(values, ddof=1).item() if len(values) > 1 else None}
-    return Table(lines, digits)
+            line |= {name: fmean(values) if values else None,
+                     f"{name}_sd": np.std(values, ddof=1).item() if len(values) > 1 else None}
+        table.append(line)
+    return table
 
 
 def mean_of(

@@ -20,20 +20,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from ..storage import Locked, atomic_write, lock
+from ..storage import atomic_write
 from .parts import Sampled, Samples, as_part
 
 # %% ../../nbs/57_runs.ipynb #7b965d19
 class Checkpoints:
     "The last checkpoints of a run: safetensors files with the rest as JSON in their header."
-    def __init__(
-        self,
-        folder,             # of the run
-        keep: int = 2,      # how many to keep
-    ):
+    def __init__(self, folder, keep: int = 2):      # folder of the run; how many to keep
         self.folder, self.keep = Path(folder), keep
 
     def paths(self) -> list:
@@ -67,10 +64,8 @@ class Checkpoints:
         return f"the last good checkpoint is {good[-1]}" if good else "no checkpoint was written before"
 
 # %% ../../nbs/57_runs.ipynb #70e95eff
-def best_weights(
-    folder,         # of a run
-) -> dict:          # of tensors
-    "The weights of the best model so far."
+def best_weights(folder) -> dict:       # of tensors
+    "The weights of the best model so far, from the folder of a run."
     from safetensors import SafetensorError
     from safetensors.torch import load_file
     path = Path(folder) / "model.safetensors"
@@ -239,9 +234,9 @@ def open_folder(
         if (free := shutil.disk_usage(folder).free) < needed:
             raise ValueError(f"{folder} has {free / 1e6:.0f} MB free, but weights and checkpoints take {needed / 1e6:.0f} MB; free "
                              "some, keep fewer checkpoints, or name another folder")
-        ends.enter_context(lock(folder / ".lock", wait=False))
+        ends.enter_context(FileLock(folder / ".lock", timeout=0))
         _begin(folder, now, known and resume, files or {})
-    except Locked as e:
+    except Timeout as e:
         raise ValueError(f"another process trains in {folder}; wait until it has ended, or name another folder") from e
     except OSError as e:
         raise ValueError(f"cannot write to the folder {folder} ({e.strerror or e}); name another one") from e

@@ -9,6 +9,7 @@ __all__ = ['Task', 'separate_horizons', 'Forecasting', 'balanced_weights', 'mean
 # %% ../../nbs/53_tasks.ipynb #8eb558a6
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -108,16 +109,12 @@ def mean_scores(
     return output.mean(list(range(1, output.ndim - target.ndim))) if output.ndim > target.ndim + 1 else output
 
 
+@dataclass(eq=False)
 class Labels(Task):
     "Cross entropy over classes, the last axis of an output; a label of -1 does not count."
+    classes: int                            # number of classes
+    class_weights: Tensor | None = None     # (classes,)
     best = "max"
-
-    def __init__(
-        self,
-        classes: int,                          # number of classes
-        class_weights: Tensor | None = None,   # (classes,)
-    ):
-        self.classes, self.class_weights = classes, class_weights
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         scores = wide(mean_scores(output, target)).flatten(0, -2)
@@ -162,20 +159,15 @@ class Classification(Labels):
         return dict(zip(("auc", "acc"), map(float, auc_acc(target, found[:, 1:]))))
 
 # %% ../../nbs/53_tasks.ipynb #0c632f35
+@dataclass(eq=False)
 class Segmentation(Labels):
     "A label for each position; accuracy, mean intersection over union, F1."
+    criterion: str = "accuracy"     # or 'miou', 'f1'
     name = "segmentation"
 
-    def __init__(
-        self,
-        classes: int,                          # number of classes
-        class_weights: Tensor | None = None,   # (classes,)
-        criterion: str = "accuracy",           # 'accuracy', 'miou' or 'f1'
-    ):
-        if criterion not in ("accuracy", "miou", "f1"):
-            raise ValueError(f"Segmentation: criterion is {criterion!r}; give one of accuracy, miou, f1")
-        super().__init__(classes, class_weights)
-        self.criterion = criterion
+    def __post_init__(self):
+        if self.criterion not in ("accuracy", "miou", "f1"):
+            raise ValueError(f"Segmentation: criterion is {self.criterion!r}; give one of accuracy, miou, f1")
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (classes, classes): label, prediction
         kept = target != -1
