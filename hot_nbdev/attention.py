@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['softmax_seen', 'wide', 'full_precision', 'softmax_map', 'split', 'merge', 'no_later', 'Seen', 'Mapping', 'Attention',
-           'FullAttention', 'attend', 'fused', 'formed', 'Weigh', 'as_module', 'scaled_linear']
+           'FullAttention', 'attend', 'fused', 'formed', 'Weigh', 'as_module', 'map_of', 'scaled_linear']
 
 # %% ../nbs/05_attention.ipynb #48191a86
 from collections.abc import Callable, Sequence
@@ -17,13 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .door import check_grids, check_layer, enter, merged  # noqa: F401 (axial, streams and fields take merged from here)
+from .door import check_grids, check_layer, enter
 
 # %% ../nbs/05_attention.ipynb #fdc0004e
-def softmax_seen(
-    scores: Tensor,         # (…, N, N')
-    seen: Tensor | None,    # bool, broadcasts to them
-) -> Tensor:
+def softmax_seen(scores: Tensor, seen: Tensor | None) -> Tensor:    # (…, N, N'); bool, broadcasts to them
     "The softmax over what a query may see; zero rows where that is nothing."
     if seen is None:
         return scores.softmax(-1)
@@ -31,17 +28,12 @@ def softmax_seen(
     return S * seen             # where nothing is seen, all weights were alike
 
 # %% ../nbs/05_attention.ipynb #3e100ec4
-def wide(
-    t: Tensor,
-) -> Tensor:      # the same in float32, if it was less precise
-    "In the precision that scores and sums are computed in."
+def wide(t: Tensor) -> Tensor:
+    "In the precision that scores and sums are computed in: float32, if it was less precise."
     return t.to(torch.promote_types(t.dtype, torch.float32))
 
-
-def full_precision(
-    t: Tensor,    # a tensor on the device in question
-):                # a context manager
-    "Autocast, where it is active, leaves products alone in here."
+def full_precision(t: Tensor):      # a tensor on the device in question
+    "A context in which autocast, where it is active, leaves products alone."
     kind = t.device.type        # "meta" knows no autocast
     active = kind != "meta" and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if active else nullcontext()
@@ -63,17 +55,11 @@ def softmax_map(
     return softmax_seen(scores if change is None else change(scores), seen)
 
 # %% ../nbs/05_attention.ipynb #d2c4a3a3
-def split(
-    t: Tensor,    # (B, …, dim)
-    heads: int,   # how many, R
-) -> Tensor:      # (B, heads, …, dim / heads), a view
+def split(t: Tensor, heads: int) -> Tensor:     # (B, …, dim) to (B, heads, …, dim / heads), a view
     "Cut the features into heads."
     return t.unflatten(-1, (heads, -1)).movedim(-2, 1)
 
-
-def merge(
-    t: Tensor,    # (B, heads, …, d)
-) -> Tensor:      # (B, …, heads · d)
+def merge(t: Tensor) -> Tensor:                 # (B, heads, …, d) to (B, …, heads · d)
     "Put the heads side by side: the inverse of `split`."
     return t.movedim(1, -2).flatten(-2)
 
@@ -167,8 +153,7 @@ class FullAttention(Attention):
     "Scaled dot-product attention over all positions of a tensor at once (HOT v1 eq. 1–4, HOT v2 eq. 1–2)."
     def __init__(
         self,
-        dim: int,                          # size of the feature mode
-        heads: int = 8,                    # number of heads; divides dim
+        dim: int, heads: int = 8,          # size of the feature mode; number of heads, which divides dim
         order: int | None = None,          # number k of positional modes
         causal: Sequence[int] = (),        # modes along which nothing may look ahead
         weigh: Callable = softmax_map,     # (q, k, seen) -> map
@@ -196,11 +181,8 @@ class FullAttention(Attention):
 # %% ../nbs/05_attention.ipynb #3e949f33
 def attend(
     weigh: Callable,   # (q, k, seen) -> map; perhaps with `attend(q, k, v, seen)`, which does not form one
-    q: Tensor,         # (B, heads, n, d)
-    k: Tensor,         # (B, heads, n', d)
-    v: Tensor,         # (B, heads, n', f)
-    seen: Seen,
-    dropout: float = 0.0,     # share of map entries that are dropped now
+    q: Tensor, k: Tensor, v: Tensor,        # (B, heads, n, d), (B, heads, n', d), (B, heads, n', f)
+    seen: Seen, dropout: float = 0.0,       # share of map entries that are dropped now
 ) -> Tensor:           # (B, heads, n, f)
     "The map times the values, without forming it where that is possible."
     if weigh is softmax_map and torch.promote_types(q.dtype, v.dtype) == q.dtype:      # unit vectors are in float32
@@ -223,10 +205,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float =
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen | ~some, dropout_p=dropout)
     return y.masked_fill(~some, 0.0)
 
-
-def formed(
-    S,          # a map, or a pair (L, R) that stands for L @ R
-) -> Tensor:
+def formed(S: Tensor | tuple) -> Tensor:        # a map, or a pair (L, R) that stands for L @ R
     "A map as one matrix."
     if not isinstance(S, tuple):
         return S
@@ -246,22 +225,23 @@ class Weigh(nn.Module):
     def extra_repr(self) -> str:
         return getattr(self.function, "__name__", repr(self.function))
 
-
 def as_module(f: Callable) -> nn.Module:
     return f if isinstance(f, nn.Module) else Weigh(f)
 
+def map_of(weigh: Callable | nn.ModuleList, i: int) -> Callable:
+    "What a mode, or a group, weighs with: `weigh` is one for all, or one for each."
+    return weigh[i] if isinstance(weigh, nn.ModuleList) else weigh
+
 # %% ../nbs/05_attention.ipynb #c3dbea75
 def scaled_linear(
-    *sizes: int,            # in and out
-    gain: float = 1.0,      # of the initial matrix
-    **options,              # bias, device, dtype
+    *sizes: int, gain: float = 1.0,     # in and out; of the initial matrix
+    **options,                          # bias, device, dtype
 ) -> nn.Linear:
     "A linear layer whose fresh matrix is larger, also after `reset_parameters`."
     f = nn.Linear(*sizes, **options)
     f.weight.data.mul_(gain)
     f.reset_parameters = partial(_draw, f, gain)
     return f
-
 
 def _draw(f: nn.Linear, gain: float) -> None:
     nn.Linear.reset_parameters(f)

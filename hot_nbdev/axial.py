@@ -14,17 +14,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from hot_nbdev.attention import (
-    Attention,
-    FullAttention,
-    Seen,
-    as_module,
-    attend,
-    check_layer,
-    merged,
-    softmax_map,
-    wide,
-)
+from .attention import Attention, FullAttention, Seen, as_module, attend, map_of, softmax_map, wide
+from .door import check_layer, merged
 from .patches import pad_to_patches, patch_mask, patchify
 from .positions import pick_modes
 
@@ -38,11 +29,9 @@ def into_batch(
     t = t.movedim([2 + m for m in others], list(range(1, 1 + len(others))))
     return t.flatten(0, len(others)).flatten(2, 1 + len(group))
 
-
 def out_of_batch(
-    t: Tensor,             # (B', heads, N, f)
-    group: Sequence[int],
-    shape: Sequence[int],  # (B, n1, …, nk)
+    t: Tensor, group: Sequence[int],    # (B', heads, N, f)
+    shape: Sequence[int],               # (B, n1, …, nk)
 ) -> Tensor:               # (B, heads, n1, …, nk, f)
     "The inverse of `into_batch`."
     others = [m for m in range(len(shape) - 1) if m not in group]
@@ -84,11 +73,8 @@ class AlongGroups(Attention):
         for a, group in enumerate(self.groups):
             super().check_grids(sizes, others, [m for m in range(self.order) if m not in group],
                                 f"group {group} asks along its own modes and stays in place along the others")
-            if getattr(self.weigh_of(a), "one_grid", False):
+            if getattr(map_of(self.weigh, a), "one_grid", False):
                 super().check_grids(sizes, others, group, "its map counts places of one grid")
-
-    def weigh_of(self, a: int) -> Callable:
-        return self.weigh[a] if isinstance(self.weigh, nn.ModuleList) else self.weigh
 
 # %% ../nbs/11b_axial.ipynb #axlbase3
 def groups_seen(layer: AlongGroups, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> int | Tensor:
@@ -125,7 +111,7 @@ class AxialAttention(AlongGroups):
     def along(self, a: int, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
         "Values (B', heads, N', f) of the slices along group a, mixed."
         q, k = self.vectors(x, a, self.to_q, self.norm_q), self.vectors(c, a, self.to_k, self.norm_k)
-        return attend(self.weigh_of(a), q, k, v, self.seen(self.groups[a], x, mask, c, taking), self.dropout * self.training)
+        return attend(map_of(self.weigh, a), q, k, v, self.seen(self.groups[a], x, mask, c, taking), self.dropout * self.training)
 
     def vectors(self, x: Tensor, a: int, project: nn.ModuleList, norm: nn.Module, start=0) -> Tensor:
         "Queries or keys of group a, (B', heads, N, d)."

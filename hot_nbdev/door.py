@@ -15,10 +15,8 @@ from torch import Tensor, nn
 
 # %% ../nbs/05a_door.ipynb #707edc74
 def check_layer(
-    name: str,                  # of the layer
-    dim: int, heads: int, order: int,
-    causal: Sequence[int],      # modes, perhaps negative
-    dropout: float = 0.0,
+    name: str, dim: int, heads: int, order: int,            # of the layer
+    causal: Sequence[int], dropout: float = 0.0,            # modes, perhaps negative
 ) -> tuple:                     # the causal modes, counted from 0, ascending
     "Raise unless these settings fit together."
     for what, value in (("dim", dim), ("heads", heads), ("order", order)):
@@ -35,7 +33,6 @@ def check_layer(
                          f"-{order} to -1; of a video (*batch, time, height, width, dim) time is causal=(0,); () is none")
     return tuple(sorted({int(c) % int(order) for c in causal}))
 
-
 def _is_whole(value) -> bool:
     "A whole number of Python or NumPy, and no truth value."
     return hasattr(value, "__index__") and not isinstance(value, bool | Tensor)
@@ -45,8 +42,7 @@ def merged(
     name: str,            # of the layer
     x: Tensor,            # (*batch, n1, …, nk, dim)
     mask: Tensor | None,  # bool, (*batch, n1, …, nk), or without batch axes: True takes part
-    order: int,           # k
-    dim: int,
+    order: int, dim: int, # k, and the number of features
     what: str = "x",      # what it is called in messages
 ) -> tuple:               # (B, n1, …, nk, dim), zero where the mask says no; and the mask as (B, n1, …, nk), or None
     "What a user gave, checked, with the batch axes as one."
@@ -112,10 +108,11 @@ def check_grids(
     sizes: Sequence[int],       # (n1, …, nk) of x
     others: Sequence[int],      # (m1, …, mk) of the context
     same: Sequence[int] = (),   # further modes along which both must agree
-    why: str = "along a causal mode both share one time",
+    why: str = "",              # these must
 ) -> None:
-    "Raise unless x and the context have as many positions along these modes."
+    "Raise unless x and the context have as many positions along causal modes and these."
     for m in (*layer.causal, *same):
         if sizes[m] != others[m]:
+            why = "along a causal mode both share one time" if m in layer.causal else why
             raise ValueError(f"{type(layer).__name__}: mode {m} has size {sizes[m]} in x and {others[m]} in the context, but {why}; "
                              "give as many positions there")

@@ -79,7 +79,6 @@ def _turn(S, t, N: tl.constexpr, P: tl.constexpr, PREC: tl.constexpr):
     a = tl.load(S + j[:, None] * N + j[None, :], (j < N)[:, None] & (j < N)[None, :], 0.0)
     return tl.trans(tl.dot(a, t, input_precision=PREC))
 
-
 def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, Lb, Lh,
            O: tl.constexpr, N: tl.constexpr, M: tl.constexpr, PO: tl.constexpr, PN: tl.constexpr, PM: tl.constexpr,
            PF: tl.constexpr, PREC: tl.constexpr):
@@ -108,13 +107,11 @@ def _kernels() -> dict:
     _turn = triton.jit(_turn)
     return {f.__name__: triton.jit(f) for f in (_apply, _means, _maps)}
 
-
 LARGEST, WHOLE = 32, 16        # positions of two modes, and of three, of which a tile is known to fit
 
 def power(n: int) -> int:
     "A side of a tile: the least power of two, from 16 on, that is no smaller."
     return next(16 << i for i in range(32) if n <= 16 << i)
-
 
 def tile_of(
     n: int, m: int,     # sizes of the last two modes
@@ -133,7 +130,6 @@ _define = torch.library.custom_op if INTERPRETED or find_spec("triton") is None 
 def _precise(t: Tensor) -> bool:
     "Are PyTorch's own products of this dtype in full float32?"
     return t.dtype == torch.float32 and torch.get_float32_matmul_precision() == "highest"
-
 
 @_define("hot_nbdev::on_chip", mutates_args=())
 def on_chip(
@@ -158,7 +154,6 @@ on_chip.register_fake(lambda v, A, C, L=None: v.new_empty(v.movedim(1, 4).shape)
 def _keep(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
-
 def chip_gradients(ctx, g: Tensor) -> tuple:
     "Of values and maps."
     v, A, C, L = ctx.saved_tensors
@@ -168,7 +163,6 @@ def chip_gradients(ctx, g: Tensor) -> tuple:
     gA = torch.einsum(f"bhoilf,bhojlf->bh{own(A)}ij", w, torch.einsum("bholq,bhojqf->bhojlf", C, t)).reshape(A.shape)
     gC = torch.einsum(f"bhoilf,bhoiqf->bh{own(C)}lq", w, torch.einsum("bhoij,bhojqf->bhoiqf", A, t)).reshape(C.shape)
     return on_chip(w.to(v.dtype), A.mT, C.mT), gA, gC, gL
-
 
 on_chip.register_autograd(chip_gradients, setup_context=_keep)
 
@@ -185,7 +179,6 @@ def _means(x, y, n, D, N0, N1, N2, PQ: tl.constexpr, PD: tl.constexpr):
         at = (b * n + (q // inner * N + i) * inner + q % inner) * D
         s += tl.load(x + at[:, None] + d[None, :], (q < others)[:, None] & (d < D)[None, :], 0.0).to(tl.float32)
     tl.store(y + (b * tl.num_programs(1) + row) * D + d, tl.sum(s, 0) / others, mask=d < D)
-
 
 def _maps(q, k, S, H, rows, total, d, scale, N0, N1, N2,
           P: tl.constexpr, PR: tl.constexpr, PD: tl.constexpr, PREC: tl.constexpr):
@@ -214,7 +207,6 @@ def slice_means(
         x.contiguous(), y, prod(sizes), D, *sizes, *[1] * (3 - len(sizes)), 64, PD, num_warps=4)
     return y
 
-
 @_define("hot_nbdev::joined_maps", mutates_args=())
 def joined_maps(
     q: Tensor, k: Tensor,       # (B, Σ n_m, heads, d)
@@ -239,7 +231,6 @@ def means_gradient(ctx, g: Tensor) -> Tensor:
     each = [t * (s / prod(sizes)) for t, s in zip(g.split([*sizes], 1), sizes)]
     return sum(t.view(len(g), *(s if i == m else 1 for i, s in enumerate(sizes)), -1) for m, t in enumerate(each))
 
-
 slice_means.register_autograd(means_gradient, setup_context=_keep)
 
 joined_maps.register_fake(lambda q, k, sizes: q.new_empty(len(q), q.shape[2], sum(n * n for n in sizes), dtype=torch.float32))
@@ -247,7 +238,6 @@ joined_maps.register_fake(lambda q, k, sizes: q.new_empty(len(q), q.shape[2], su
 def _keep_maps(ctx, inputs, output):
     ctx.sizes = inputs[2]
     ctx.save_for_backward(*inputs[:2], output)
-
 
 def maps_gradients(ctx, g: Tensor) -> tuple:
     "Of queries and keys."
@@ -258,7 +248,6 @@ def maps_gradients(ctx, g: Tensor) -> tuple:
         z = torch._softmax_backward_data(*(t.unflatten(-1, (n, n)) for t in both), -1, S.dtype) * q.shape[-1] ** -0.5
         found.append((z @ b, z.mT @ a))
     return *(torch.cat(each, 2).transpose(1, 2).to(q.dtype) for each in zip(*found)), None
-
 
 joined_maps.register_autograd(maps_gradients, setup_context=_keep_maps)
 
@@ -274,7 +263,6 @@ def _first(what: str, t: Tensor, reasons: dict) -> str:     # why not -> whether
     if why and not torch.compiler.is_compiling():
         _tell("as usual: %s, %s", what, why)
     return why
-
 
 def unfit(maps: Sequence, v: Tensor, causal: Sequence[int], multiply: Callable) -> str:      # as of `product`
     "Why `on_chip` cannot do this; empty if it can."
@@ -319,7 +307,6 @@ class FusedAttention(KroneckerAttention):
             each.append(norm(t.to(next(norm.parameters(), t).dtype)))
         joined = joined_maps(*each, [*sizes]).split([n * n for n in sizes], -1)
         return [S.unflatten(-1, (n, n)) for S, n in zip(joined, sizes)]
-
 
 def fuse(model: nn.Module, on: bool = True) -> nn.Module:       # changed in place; its weights stay as they are
     "Let Kronecker layers of a model use the kernels, plain ones also those of maps, or, if not `on`, no longer."

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 class Latents(nn.Module):
     "A small grid of learned vectors reads a field and works on what it read, and the field asks it."
     def __init__(
-        self,
-        sizes: Sequence[int],   # (L1, …, Lk), of the latents
+        self, sizes: Sequence[int],  # (L1, …, Lk), of the latents
         make: Callable,         # make(True): a block that asks a context; make(False): one that asks itself
         **new,                  # of the latents: device, dtype
     ):

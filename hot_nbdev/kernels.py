@@ -82,8 +82,7 @@ def draw_directions(
 class PositiveRandomFeatures(nn.Module):
     "Positive random features (Performer), or SMReg of HOT v1; the directions are a buffer and part of `state_dict`."
     def __init__(
-        self,
-        head_dim: int,              # width d of queries and keys
+        self, head_dim: int,        # width d of queries and keys
         features: int,              # number M of features
         regularized: bool = False,  # directions of length √d: the kernel SMReg of HOT v1
         seed: int = 0,              # of the directions; give each layer its own
@@ -140,7 +139,6 @@ def stable(
 def elu_features(t: Tensor) -> Tensor:      # (…, d), both
     "elu(x) + 1 of each entry."
     return F.elu(t) + 1
-
 
 def relu_features(t: Tensor) -> Tensor:     # (…, d), both
     "max(x, 0) + 0.001 of each entry, so that no normalizer is zero."
@@ -227,13 +225,11 @@ def running_sums(
 # %% ../nbs/09_kernels.ipynb #c25aabc9
 EMPTY = torch.finfo(torch.float32).min / 4     # logarithm of the scale of nothing: finite, so that no nan arises
 
-
 def scaled_sums(b: Tensor, v: Tensor) -> tuple:
     "Sums over the keys of log-features b times (v, 1), (…, M, f + 1), and the logarithms of their scales, (…, M, 1)."
     top = b.detach().amax(-2, keepdim=True).clamp(min=EMPTY)
     more = torch.cat([v.to(b.dtype), v.new_ones(1, dtype=b.dtype).expand(*v.shape[:-1], 1)], -1)
     return (b - top).exp().mT @ more, top.mT
-
 
 def scaled_means(a: Tensor, s: Tensor, top: Tensor) -> Tensor:
     "What queries with log-features a read from scaled sums; every normalizer is at least one, or zero."
@@ -264,7 +260,6 @@ def to_past(
     "Causal modes first, all others as one axis."
     c = len(causal)
     return t.unflatten(2, sizes).movedim([2 + m for m in causal], list(range(2, 2 + c))).unsqueeze(-2).flatten(2 + c, -2)
-
 
 def from_past(y: Tensor, sizes: Sequence[int], causal: Sequence[int]) -> Tensor:
     "The inverse of `to_past`."

@@ -15,15 +15,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Attention, as_module, formed, full_precision, scaled_linear, softmax_map, wide
+from .attention import Attention, as_module, formed, full_precision, map_of, scaled_linear, softmax_map, wide
 from .door import check_grids
 from .plans import Slices, apart, floor_share, floored, joined, jointly, softmax_without, steps_of
 from .tensor import mode_dot
 
 # %% ../nbs/08_kronecker_attention.ipynb #5533f9e4
 def marginals(
-    x: Tensor,                      # any tensor
-    axes: Sequence[int],            # axes of x
+    x: Tensor, axes: Sequence[int], # any tensor, and axes of it
     reduce: Callable = torch.sum,   # torch.sum or torch.mean
 ) -> list:                          # for each of `axes`: x reduced over the others, which stay with size 1
     "Sums, or means, over all of `axes` but one, half of them at a time, so that partial ones are shared."
@@ -38,8 +37,7 @@ def marginals(
 def along(
     A: Tensor,               # (B, heads, *n_c of the other causal modes, n', n)
     v: Tensor,               # (B, heads, n1, …, nk, f)
-    mode: int,               # the mode that is multiplied, of size n
-    causal: Sequence[int],   # the causal modes
+    mode: int, causal: Sequence[int],       # the mode that is multiplied, of size n; the causal modes
 ) -> Tensor:                 # like v, with size n' in that mode
     "Multiply a mode of the values by a map, which may depend on the query's place in the other causal modes."
     others = [c for c in causal if c != mode]
@@ -70,7 +68,6 @@ def product(
     v = jointly(maps, v, causal) if len(causal) > 1 else in_turn(maps, causal, v, causal, multiply)
     return in_turn(maps, free, v, causal, multiply)
 
-
 def in_turn(maps: Sequence, modes: Sequence[int], v: Tensor, causal: Sequence[int], multiply: Callable) -> Tensor:
     "Multiply these modes, one after the other, in the cheapest way."
     for m, A in steps_of(maps, modes, prod(v.shape[2:])):
@@ -85,13 +82,12 @@ def mean(maps: Sequence, v: Tensor, causal: Sequence[int] = (), multiply: Callab
 
 # %% ../nbs/08_kronecker_attention.ipynb #cmpmaps1
 def compare(
-    layer: Attention,               # with `weigh`
-    m: int,                         # which mode
+    layer: Attention, m: int,       # with `weigh`; which mode
     q: Tensor, k: Tensor,           # its queries and keys, (B, heads, *n_c of the other causal modes, n, d)
     empty: Tensor | None = None,    # bool, (B, 1, *n_c, n', 1): slices that hold nothing, and are not asked; None: there is no mask
 ) -> Tensor | tuple:                # (B, heads, *n_c, n, n'), or a pair (L, R) that stands for it
     "The map of a mode; with a mask each row gives its share."
-    weigh = layer.weigh[m] if isinstance(layer.weigh, nn.ModuleList) else layer.weigh
+    weigh = map_of(layer.weigh, m)
     hidden, share = None if empty is None else empty.mT, floor_share(k.dtype, layer.order)
     if m in layer.causal:
         later = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).triu(1 + k.shape[-2] - q.shape[-2])
@@ -164,17 +160,14 @@ def grids_fit(layer: Attention, sizes: Sequence[int], others: Sequence[int]) -> 
     "Raise unless both grids agree along causal modes, where the mean stays in place, and where a map counts places of one grid."
     if layer.combine is mean and layer.order > 1:
         check_grids(layer, sizes, others, range(layer.order), "the mean moves along one mode and stays in place along the others")
-    weighs = layer.weigh if isinstance(layer.weigh, nn.ModuleList) else [layer.weigh] * layer.order
-    check_grids(layer, sizes, others)
-    counted = [m for m, f in enumerate(weighs) if getattr(f, "one_grid", False)]
+    counted = [m for m in range(layer.order) if getattr(map_of(layer.weigh, m), "one_grid", False)]
     check_grids(layer, sizes, others, counted, "its map counts places of one grid")
 
 # %% ../nbs/08_kronecker_attention.ipynb #728f0f29
 class KroneckerAttention(PooledMaps):
     "One map for each mode, from pooled queries and keys; their Kronecker product, or mean, acts on the values (HOT v2 eq. 3–9)."
     def __init__(
-        self, dim: int,                    # size of the feature mode
-        heads: int = 8,                    # number of heads; divides dim
+        self, dim: int, heads: int = 8,    # size of the feature mode; number of heads, which divides dim
         order: int | None = None, *,       # number k of positional modes
         combine: Callable = product,       # (maps, values, causal) -> values: `product` or `mean`
         causal: Sequence[int] = (),        # modes along which nothing may look ahead; what is later must be finite
@@ -200,8 +193,7 @@ def masked(
     combine: Callable,      # `product` or `mean`
     maps: Sequence,         # each with its share
     v: Tensor,              # (B, heads, m1, …, mk, f)
-    asking: Tensor,         # bool, (B, n1, …, nk): which queries take part
-    taking: Tensor,         # bool, (B, m1, …, mk): which values
+    asking: Tensor, taking: Tensor,     # bool, (B, n1, …, nk): which queries take part; (B, m1, …, mk): which values
     causal: Sequence[int],
     whole: Sequence,        # the maps before dropout, whose rows are normalized
 ) -> Tensor:                # like v, on the grid of the queries; zero where they take no part
@@ -237,15 +229,12 @@ def slice_sums(
         found.append(reduce(lambda t, axis: t.cumsum(axis, dtype=more), range(1, 1 + len(causal)), rows))
     return wide(_cat(found))
 
-
 def prefix_sums(x: Tensor, causal: Sequence[int]) -> Sequence:
     "The same for each mode m: (B, *n_c of the other causal modes, n_m, f)."
     return apart(slice_sums(x, causal), _shapes(x.shape[1:-1], causal), causal)
 
-
 def _cat(parts: list) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
-
 
 def _shapes(sizes: Sequence[int], causal: Sequence[int]) -> list:
     return [(*(sizes[c] for c in causal if c != m), n) for m, n in enumerate(sizes)]

@@ -32,8 +32,7 @@ class Near(nn.Module):
     one_grid = True         # queries and keys are counted alike: a context has as many places
 
     def __init__(
-        self,
-        mask_mod: Callable | None = None,    # (b, h, i, j) -> bool, as FlexAttention has it
+        self, mask_mod: Callable | None = None,  # (b, h, i, j) -> bool, as FlexAttention has it
         score_mod: Callable | None = None,   # (score, b, h, i, j) -> score; what it adds is all that a kernel's map takes
         weigh: Callable = softmax_map,       # the map to change: `softmax_map`, or a `KernelMap`
         span: int | None = None,             # how far back a query sees at most: a stream keeps no more keys, and counts places from them
@@ -84,8 +83,7 @@ def alibi(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
 class LearnedBias(nn.Module):
     "A score_mod with an entry for each head and distance up to `reach`; distances beyond share the last."
     def __init__(
-        self,
-        heads: int,            # number of heads
+        self, heads: int,      # number of heads
         reach: int,            # largest distance with an entry of its own
         causal: bool = False,  # are keys never later? then there are entries for i ≥ j alone
         device=None, dtype=None,

@@ -67,8 +67,7 @@ class AddedPositions(nn.Module):
 class LearnedPositions(AddedPositions):
     "Adds learned vectors to the tokens: one table for each mode, or one for the whole grid."
     def __init__(
-        self,
-        sizes: Sequence[int], dim: int,      # (N_1, …, N_k), for which the tables are learned; number of features d
+        self, sizes: Sequence[int], dim: int,  # (N_1, …, N_k), for which the tables are learned; number of features d
         *,
         modes: Sequence[int] | None = None,  # modes that have positions; default: all. Negative counts from the end
         full: bool = False,                  # one table over the grid of `modes` instead of one for each mode
@@ -137,8 +136,7 @@ def split_planes(
 class SineCosinePositions(AddedPositions):
     "Adds cosines and sines of the positions to the tokens; each mode has its share of the features."
     def __init__(
-        self,
-        dim: int,                            # number of features, even, at least two for each mode
+        self, dim: int,                      # number of features, even, at least two for each mode
         order: int = 1,                      # number k of positional modes
         *,
         modes: Sequence[int] | None = None,  # modes that have positions; default: all
@@ -167,7 +165,6 @@ def _check_rotary(rotary: nn.Module) -> None:
         raise ValueError(f"{type(rotary).__name__}: head_dim is {rotary.head_dim} and modes is {rotary.modes}; give a positive even number, since "
                          "features are turned in pairs, and modes counted from 0, since how many there are is not known here")
 
-
 def _check_turned(rotary: nn.Module, t: Tensor, mode: int, positions: Tensor | None) -> None:
     placed = positions is None or positions.shape[-1:] == t.shape[-2:-1]
     if t.ndim < 2 or t.shape[-1] != rotary.head_dim or not 0 <= mode < rotary.order or not placed:
@@ -180,8 +177,7 @@ class Rotary(nn.Module):
     order = inf     # it does not know how many modes there are
 
     def __init__(
-        self,
-        head_dim: int,                       # size of queries and keys, even
+        self, head_dim: int,                 # size of queries and keys, even
         modes: Sequence[int] | None = None,  # modes whose vectors are turned, counted from 0; default: all
         base: float = 10000.0, *,            # see `frequencies`
         device=None, dtype=None,             # nothing is stored: taken so that all kinds are built alike

@@ -17,14 +17,15 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from .attention import FullAttention, Seen, attend, merge, split
-from .axial import AxialAttention, DividedAttention, NoAttention, into_batch, out_of_batch
+from .attention import FullAttention, Seen, attend, full_precision, map_of, merge, split, wide
+from .axial import AxialAttention, DividedAttention, NoAttention, into_batch, out_of_batch, pool_windows
 from .kernels import from_past, to_past
 from .models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, Model, series_head
 from .patches import ConvStem, check_input, patch_mask, unpatchify
 from .positions import LearnedPositions, SineCosinePositions
 from .storage import atomic_write
-from .streams import StreamState, advance, attend_next, check_owner, map_of, step, steps, sum_dtype, time_of
+from .streams import StreamState, advance, attend_next, check_owner, remember, steps, sum_dtype, time_of
+from .tied import MixedAttention, TiedAttention, turned
 from .transformer import Block
 
 # %% ../nbs/23a_streaming.ipynb #e980233c
@@ -53,17 +54,14 @@ def _(layer: AxialAttention, x, mask, state, start):
     for a, group in enumerate(layer.groups):
         past = {n: t.flatten(0, 1) for n, t in (state.inner[a].tensors if state.inner else {}).items()}
         q, k = (layer.vectors(x, a, *f, start) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
-        y, kept = _attend_grid(layer.weigh_of(a), q, k, into_batch(v, group), layer.seen(group, x, mask, x, mask), past)
+        y, kept = _attend_grid(map_of(layer.weigh, a), q, k, into_batch(v, group), layer.seen(group, x, mask, x, mask), past)
         total = total + out_of_batch(y, group, x.shape[:-1])
         streams = (len(x), len(y) // max(len(x), 1))    # with so many slices
         inner.append(StreamState(tensors={n: t.unflatten(0, streams) for n, t in kept.items()}))
     return layer.to_out(merge(total / len(layer.groups))), replace(state, inner=tuple(inner))
 
 # %% ../nbs/23a_streaming.ipynb #stm00td2
-from .attention import full_precision, wide
-from .axial import pool_windows
-from .streams import mix_frames, remember
-from .tied import MixedAttention, TiedAttention, turned
+from .streams import mix_frames
 
 # %% ../nbs/23a_streaming.ipynb #stm00td1
 @advance.register

@@ -37,7 +37,6 @@ def turned(layer: nn.Module, t: Tensor, m: int, start=0) -> Tensor:
     "Tokens (B, heads, n1, …, nk, d), turned by their places along mode m."
     return layer.turn(t.movedim(2 + m, -2), (m,), start).movedim(-2, 2 + m)
 
-
 def tied_scores(
     layer: nn.Module,
     m: int,                                    # the mode whose slices are compared
@@ -51,7 +50,6 @@ def tied_scores(
         return sums, prod(q.shape[2:-1]) // max(q.shape[2 + m], 1)
     return sums, aligned(*(_ones(t, valid) for t, valid in ((q, asking), (k, taking))), m, others)
 
-
 def _ones(t: Tensor, valid: Tensor | None) -> Tensor:
     "One at each token that takes part, (1 or B, 1, n1, …, nk, 1)."
     return t.new_ones(1, 1, *t.shape[2:-1], 1) if valid is None else valid[:, None, ..., None].to(t.dtype)
@@ -62,7 +60,6 @@ def _no_kernel(layer: nn.Module) -> None:
     if any(hasattr(f, "phi") for f in layer.modules()):
         raise ValueError(f"{type(layer).__name__}: a kernel maps queries and keys, and tied scores are sums over many of them; "
                          "weigh by softmax_map, or take KroneckerAttention")
-
 
 def _same_grid(layer: nn.Module, sizes: Sequence[int], others: Sequence[int]) -> None:      # of x, of the context
     "Raise unless both grids agree, where there are several modes."

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..attention import merge, merged, softmax_map, split, wide
+from ..attention import merge, softmax_map, split, wide
 from ..config import option
+from ..door import merged
 from ..model_config import ModelConfig
 from ..models import Model
 from ..names import axial, like
