@@ -23,14 +23,12 @@ def _own_tensors(layer: str, adapter: nn.Module) -> Iterator[tuple]:      # of p
     return ((f"{layer}.{key}".lstrip("."), t) for key, t in adapter.state_dict(keep_vars=True).items()
             if not key.startswith("base."))
 
-
 def adapter_state_dict(model: nn.Module) -> dict:       # name: tensor
     "The numbers of the adapters, and of what trains with them, by name."
     found, every = find_adapters("adapter_state_dict", model), dict(model.named_parameters(remove_duplicate=False))
     tensors = dict(pair for a, names in found.items() for pair in _own_tensors(names[0], a))
     return {n: t.detach() for n, t in (tensors | {n: every[n] for a in found for n in a.kept}).items()}
 
-# %% ../nbs/15c_adapter_files.ipynb #af-first
 def _first_numbers(linear: nn.Module) -> list:
     "With what the weight of a linear layer begins, or the one beside an adapter; nothing where no numbers are at hand."
     W = getattr(linear, "base", linear).weight
@@ -106,7 +104,6 @@ def _alike(ours: list, theirs: list) -> bool:
     near = dict(rel_tol=2 ** -8, abs_tol=1e-7) if half else dict(rel_tol=2 ** -20)
     return all(isclose(a, b, **near) for a, b in zip(ours, theirs))
 
-# %% ../nbs/15c_adapter_files.ipynb #af-compare-base
 def _compare_base(who: str, model: nn.Module, settings: dict, base: dict) -> None:
     "Raise where an adapter was trained beside another layer than the one that has its name here."
     here = {n: linear for linear, names in linear_layers(model).items() for n in names}

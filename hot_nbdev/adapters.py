@@ -136,7 +136,6 @@ class NdLoRA(Adapter):
 # %% ../nbs/15b_adapters.ipynb #0c45bade
 ADAPTERS = {"lora": LoRA, "ndlora": NdLoRA}
 
-
 def make_adapter(layer: str, linear: nn.Linear, kind: str, **options) -> Adapter:
     "An adapter of a kind in ADAPTERS; what is refused is said with the layer's name."
     try:
@@ -154,7 +153,6 @@ def find_adapters(op: str, model: nn.Module) -> dict:       # adapter: all the n
         raise ValueError(f"{op}: the model, a {type(model).__name__}, has no adapters; add_adapters makes them")
     return found
 
-# %% ../nbs/15b_adapters.ipynb #ad-train
 def train_adapters(model: nn.Module, kept: Sequence[str] = ()) -> nn.Module:        # the same model
     "Let the adapters train, and the parameters with the names `kept`, and nothing else."
     found = find_adapters("train_adapters", model)
@@ -210,14 +208,12 @@ def merge(model: nn.Module) -> nn.Module:           # the same model
         adapter.merge()
     return model
 
-
 def unmerge(model: nn.Module) -> nn.Module:         # the same model
     "Take all adapters apart again, exactly, so that they can train."
     for adapter in find_adapters("unmerge", model):
         adapter.unmerge()
     return model
 
-# %% ../nbs/15b_adapters.ipynb #ad-remove
 def remove_adapters(model: nn.Module) -> nn.Module: # the model, still frozen, with plain linear layers
     "Plain layers again: with the update in their weights where adapters were merged, as before where not."
     for adapter, names in find_adapters("remove_adapters", model).items():

@@ -36,9 +36,7 @@ def model_maps(
     return found
 
 # %% ../nbs/21_maps.ipynb #42afa491
-def rank_one_distance(
-    S: Tensor,   # (…, n, n), row-stochastic
-) -> Tensor:     # (…,), between 0 and 1
+def rank_one_distance(S: Tensor) -> Tensor:     # (…, n, n), row-stochastic, to (…,), between 0 and 1
     "Distance to the nearest map with equal rows, over that of a permutation: how much the query matters."
     check_map("rank_one_distance", S)
     rows = S - S.mean(-2, keepdim=True)
@@ -148,9 +146,7 @@ def _put(layers: list, each: list) -> None:
         layer.weigh = weigh
 
 # %% ../nbs/21_maps.ipynb #4fae1cb0
-def sum_rank_bound(
-    maps: Sequence[Tensor],     # of the modes, each (…, N_m, N_m), row-stochastic
-) -> Tensor:                    # (…,)
+def sum_rank_bound(maps: Sequence[Tensor]) -> Tensor:       # of the modes, each (…, N_m, N_m), row-stochastic, to (…,)
     "A lower bound of the stable rank of the sum of maps: what the papers plot for it (HOT v2, equation 12)."
     kind, maps = maps[0].dtype, [check_map("sum_rank_bound", S) for S in maps]
     sizes = [S.shape[-1] for S in maps]
@@ -160,10 +156,7 @@ def sum_rank_bound(
     return ((square + n * sum(trace) ** 2) / sum(torch.linalg.matrix_norm(S, 2) for S in maps) ** 2).to(kind)
 
 # %% ../nbs/21_maps.ipynb #m2200001
-def check_blocks(
-    name: str,        # operation, for the message
-    maps: Sequence,   # for each block its maps
-) -> None:
+def check_blocks(name: str, maps: Sequence) -> None:        # operation, for the message; for each block its maps
     "Raise unless this is a list of blocks, each a list of maps."
     if isinstance(maps, Tensor) or not maps or any(isinstance(b, Tensor) or not b for b in maps):
         raise ValueError(f"{name}: maps must be a list of blocks, each a list of maps, as model_maps gives it; wrap "

@@ -162,7 +162,6 @@ def positions_of(c: HOTConfig, **new) -> nn.Module:
 # option of an attention -> setting of the model
 _SET = {"causal": "causal", "dropout": "attention_dropout", "kernel": "kernel", "rotary": "positions"}
 
-
 def attention_of(
     c: HOTConfig,
     name: str,              # one of its attentions
@@ -177,15 +176,14 @@ def attention_of(
     known = attention_options(name)
     if lacks := [] if known is None else [key for key in options if key not in known]:
         setting = _SET[lacks[0]]
-        raise ValueError(f"{setting} is {getattr(c, setting)!r}, but attention {name!r} has no option {lacks[0]!r}; leave "
-                         "it out, or choose another attention")
+        raise ValueError(f"{setting} is {getattr(c, setting)!r}, but attention {name!r} has no option {lacks[0]!r}; "
+                         "leave it out, or choose another attention")
     if taken := c.attention_options.keys() & {*_SET, "dim", "heads", "order", "device", "dtype"}:
         raise ValueError(f"attention_options has {min(taken)!r}, which the model sets; use the settings of the model")
     return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
 
 # %% ../nbs/11d_model_config.ipynb #31c09b49
 READOUTS = ("mean", "flatten")      # how tokens become one vector
-
 
 @dataclass(frozen=True)
 class ClassifierConfig(HOTConfig):
@@ -206,9 +204,7 @@ class SegmenterConfig(HOTConfig):
     classes: int = option(2, "number of classes of a position, or of numbers to predict there", least=1)
 
 # %% ../nbs/11d_model_config.ipynb #mdlfcst1
-def check_horizons(
-    config: ModelConfig,    # with `horizons`
-) -> None:
+def check_horizons(config: ModelConfig) -> None:    # with `horizons`
     "Raise unless there is a horizon, and each only once."
     if not config.horizons or len(set(config.horizons)) < len(config.horizons):
         raise ValueError(f"{type(config).__name__}: horizons is {config.horizons}; give one or several whole numbers, "

@@ -76,7 +76,6 @@ def _difference(own: dict, found: dict) -> str | None:
             return f"{name} is {found[name].dtype}, but {t.dtype} is expected"
     return next((f"{name} is not expected" for name in found if name not in own), None)
 
-
 def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
     "The model without memory, or an error in the name of the file of its settings."
     try:
@@ -91,10 +90,8 @@ def _write(model: nn.Module, folder: Path) -> None:
     weights = {name: t.contiguous() for name, t in model.state_dict().items()}
     def write(part):        # the settings wait, written in full, until the weights have their name
         part.write_text(f"{model.config}\n", encoding="utf-8")
-        atomic_write(folder / "model.safetensors",
-                     lambda own: save_file(weights, own, {"config": str(model.config)}))
+        atomic_write(folder / "model.safetensors", lambda own: save_file(weights, own, {"config": str(model.config)}))
     atomic_write(folder / "config.json", write)
-
 
 def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
     "A model with these weights; where no dtype is asked for, each has its own."
@@ -112,8 +109,7 @@ def _read(cls: type, folder: Path) -> tuple:
     settings, path = folder / "config.json", folder / "model.safetensors"
     for file in (settings, path):
         if not file.is_file():
-            raise FileNotFoundError(f"{file} is not there; a saved model is a folder with config.json and "
-                                    "model.safetensors")
+            raise FileNotFoundError(f"{file} is not there; a saved model has config.json and model.safetensors")
     config, given = ModelConfig.load(settings), read_settings(settings)
     if missing := config.to_dict().keys() - given:
         raise ValueError(f"{settings}: {min(missing)!r} is missing; the file of a saved model has all settings")
@@ -292,11 +288,8 @@ class HOTSegmenter(Model):
         return unpatchify(y, c.patch, sizes)
 
 # %% ../nbs/11e_models.ipynb #8d91fe4c
-def make_model(
-    config: ModelConfig,
-    device=None, dtype=None,
-) -> Model:         # new, of the class that has such settings; a subclass that inherits them takes nothing over
-    "A model of any kind from its settings."
+def make_model(config: ModelConfig, device=None, dtype=None) -> Model:
+    "A new model of the class that has such settings; a subclass that inherits them takes nothing over."
     kind = config.model_kind() if isinstance(config, ModelConfig) else None
     made = found(MODELS, kind) if kind in MODELS else None
     if made is None or made.config_class is not type(config):
@@ -304,10 +297,6 @@ def make_model(
                          f"of {sorted(MODELS)}, or add one: MODELS[{kind!r}] = a class whose config_class it is")
     return made(config, device=device, dtype=dtype)
 
-# %% ../nbs/11e_models.ipynb #8d91fe4t
-def load_model(
-    folder: str | Path,     # where `save` wrote
-    device=None, dtype=None,    # dtype: default as it was written, tensor by tensor
-) -> Model:                 # of the class that wrote it
-    "A saved model of any kind, in evaluation mode."
+def load_model(folder: str | Path, device=None, dtype=None) -> Model:   # dtype: default as written, tensor by tensor
+    "What `save` wrote into a folder, of the class that wrote it, in evaluation mode."
     return Model.load(folder, device, dtype)

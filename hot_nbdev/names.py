@@ -11,8 +11,8 @@ __all__ = ['KERNELS', 'ATTENTIONS', 'FEED_FORWARDS', 'found', 'make_kernel', 'Of
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from inspect import Parameter, signature
+from pkgutil import resolve_name
 
 from torch import nn
 
@@ -30,22 +30,16 @@ from .transformer import FeedForward
 from .variants import Activated, Centred, LateBias, OwnMatrices, Pooled, Tempered, combined
 
 # %% ../nbs/11c_names.ipynb #f5a736c2
-def found(
-    table: Mapping,     # name -> what it stands for, or 'module:name' of it, imported when it is asked for
-    name: str,
-) -> Callable:
+def found(table: Mapping, name: str) -> Callable:   # name -> entry, or 'module:name' of one, imported when asked for
     "What a name stands for."
-    if not isinstance(entry := table[name], str):
-        return entry
-    module, attribute = entry.split(":")
-    return getattr(import_module(module), attribute)
+    entry = table[name]
+    return resolve_name(entry) if isinstance(entry, str) else entry
 
 # %% ../nbs/11c_names.ipynb #b2cdaee9
 KERNELS = {     # name -> feature function, or what makes one with random directions
     "prf": PositiveRandomFeatures, "smreg": partial(PositiveRandomFeatures, regularized=True),
     "elu": elu_features, "relu": relu_features,
 }
-
 
 def make_kernel(
     name: str | None,             # one of KERNELS, or None for softmax
@@ -74,7 +68,7 @@ class OfMode(Config):
             raise ValueError(f"OfMode: reach is {self.reach} with bias={self.bias!r}; give it with bias='learned' "
                              "alone")
 
-    def around(self, weigh: Callable, heads: int, causal: bool, **new) -> Callable:     # of the layer, the mode; device, dtype
+    def around(self, weigh: Callable, heads: int, causal: bool, **new) -> Callable:     # of layer, mode; device, dtype
         "A map with this window, bias and dropout."
         near = None if self.window is None else partial(window, size=self.window, dilation=self.dilation)
         learned = self.bias == "learned"
@@ -141,9 +135,7 @@ def composed(
     return layer(dim, heads, order, causal=causal, weigh=weigh, norm=norm, dropout=dropout, bias=bias, **more, **new)
 
 # %% ../nbs/11c_names.ipynb #namlike1
-def like(
-    other: Callable,    # whose keyword arguments `**options` stands for
-) -> Callable:          # a decorator
+def like(other: Callable) -> Callable:      # whose keyword arguments `**options` stands for, to a decorator
     "The signature of a function names what it passes on."
     def named(f):
         own = {name: p for name, p in signature(f).parameters.items() if p.kind is not Parameter.VAR_KEYWORD}
@@ -154,7 +146,6 @@ def like(
 
 # %% ../nbs/11c_names.ipynb #0911238f
 _COMBINE, _POWER = {"product": product, "sum": mean}, {"mean": 0.0, "rsqrt": 0.5, "sum": 1.0}   # of the token count
-
 
 @like(composed)
 def kronecker(
@@ -191,13 +182,11 @@ def full(dim: int, heads: int, order: int, **options) -> FullAttention:
     "Full attention from settings."
     return composed([FullAttention], dim, heads, order, **options)
 
-
 @like(full)
 def full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:
     "Full attention with a kernel, by default positive random features."
     new = {key: options.get(key) for key in ("device", "dtype")}
     return full(dim, heads, order, kernel=kernel or make_kernel("prf", dim // heads, **new), **options)
-
 
 @like(composed)
 def multiscale(dim: int, heads: int, order: int, *, stride=2, **options) -> MultiscaleAttention:
@@ -210,7 +199,6 @@ def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **op
     "Axial attention from settings."
     groups = check_groups("AxialAttention", groups, order)
     return composed([AxialAttention], dim, heads, order, groups, groups=groups, **options)
-
 
 @like(axial)
 def divided(dim, heads, order, groups: Sequence | None = None, *, rotary=None, by_mode=None, **options):
@@ -229,14 +217,12 @@ def hot1(dim, heads, order, *, pool="sum", qk_norm=False, **options) -> Kronecke
     "The first paper's attention from settings."
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, **options)
 
-
 @like(kronecker)
 def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, shared=False, **options):
     "The second paper's attention from settings: as in its code, or with qk_norm=False as in its text."
     project = project or ("after" if not qk_norm and pool != "mean" and options.get("bias", True) else "before")
     options |= dict(pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, shared=shared)
     return kronecker(dim, heads, order, **options)
-
 
 @like(composed)
 def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
@@ -253,7 +239,6 @@ def spatial(dim, heads, order, **options) -> AxialAttention:
         raise ValueError("make_attention: 'spatial' attends along all modes but the first, and order is 1; choose "
                          "'full'")
     return axial(dim, heads, order, [tuple(range(1, order))], **options)
-
 
 def none(dim, heads, order, *, rotary=None, dropout=0.0, causal=(), bias=True, device=None, dtype=None) -> NoAttention:
     "No attention from settings; of positions and dropout it has no use."
@@ -287,9 +272,7 @@ FEED_FORWARDS = {   # name -> maker(dim, hidden, dropout=…, bias=…, device=�
 }
 
 # %% ../nbs/11c_names.ipynb #8983f3ct
-def attention_options(
-    name: str,          # one of ATTENTIONS
-) -> tuple | None:      # names; None where only the layer itself knows
+def attention_options(name: str) -> tuple | None:   # one of ATTENTIONS; None where only the layer itself knows
     "Settings that an attention takes besides dim, heads and order."
     make = found(ATTENTIONS, name)
     known, fixed = signature(make).parameters, ("dim", "heads", "order", *getattr(make, "keywords", {}))

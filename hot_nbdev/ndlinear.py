@@ -27,7 +27,6 @@ def _sequence(name: str, sequence: Sequence[int] | None, modes: int) -> tuple:
         raise ValueError(f"{name}: sequence is {sequence}, but must name each of the {modes} modes once, counted from 0")
     return found
 
-
 def _features(name: str, in_features: Sequence[int], out_features: Sequence[int]) -> tuple:
     "Both as tuples, or an error."
     D, H = (tuple(f) if isinstance(f, Iterable) else () for f in (in_features, out_features))
@@ -35,7 +34,6 @@ def _features(name: str, in_features: Sequence[int], out_features: Sequence[int]
         raise ValueError(f"{name}: in_features {in_features} and out_features {out_features} came, but both must have "
                          "one positive size for each mode, such as (3, 4) and (2, 5); for one mode write (n,)")
     return D, H
-
 
 def _bias(name: str, bias: str | bool) -> str | bool:
     "The kind of bias, 'mode', 'full' or False, or an error; True is 'mode'."

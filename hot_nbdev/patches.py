@@ -55,11 +55,8 @@ def pad_to_patches(
     patch: Sequence[int],  # (p1, …, pk)
 ) -> Tensor:               # (*batch, …, c), the modes filled up to multiples of p_m
     "Zeros (or False) at the end of each mode, up to a whole number of patches."
-    k = len(patch)
-    missing = [-n % p for n, p in zip(x.shape[-k - 1:-1], patch)]
-    if not any(missing):
-        return x
-    return F.pad(x, [0, 0, *(a for end in reversed(missing) for a in (0, end))])
+    missing = [-n % p for n, p in zip(x.shape[-len(patch) - 1:-1], patch)]
+    return F.pad(x, [0, 0, *(a for end in reversed(missing) for a in (0, end))]) if any(missing) else x
 
 # %% ../nbs/11a_patches.ipynb #8240206e
 def patch_mask(
@@ -70,14 +67,8 @@ def patch_mask(
     return patchify(pad_to_patches(mask[..., None], patch), patch).flatten(-2).any(-1)
 
 # %% ../nbs/11a_patches.ipynb #ptclin01
-def linear_stem(
-    in_channels: int,       # numbers at each position, C
-    dim: int,               # features of a token, D
-    patch: Sequence[int],   # (p1, …, pk)
-    *, device=None, dtype=None,
-    **others,               # width, act, causal and padding: nothing here overlaps or bends
-) -> nn.Linear:             # on flattened patches, (…, p1 ⋯ pk C)
-    "One matrix for all patches."
+def linear_stem(in_channels: int, dim: int, patch: Sequence[int], *, device=None, dtype=None, **others) -> nn.Linear:
+    "One matrix for all patches, flattened to (…, p1 ⋯ pk in_channels); `others` are of stems that overlap or bend."
     return nn.Linear(prod(patch) * in_channels, dim, device=device, dtype=dtype)
 
 # %% ../nbs/11a_patches.ipynb #ptcpad1
@@ -97,17 +88,13 @@ def _prime_factors(n: int) -> list:
             return [q, *_prime_factors(n // q)]
     return []
 
-
-def strides(
-    patch: Sequence[int],  # (p1, …, pk)
-) -> list:                 # for each layer its strides (s1, …, sk), with product (p1, …, pk)
+def strides(patch: Sequence[int]) -> list:      # (p1, …, pk), to strides (s1, …, sk) of each layer, with this product
     "The prime factors of each size, one for each layer."
     return list(zip_longest(*map(_prime_factors, patch), fillvalue=1))
 
 # %% ../nbs/11a_patches.ipynb #691c9207
 ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}      # nonlinearities by name
 PADDINGS = {"zeros": "constant", "circular": "circular"}    # name -> what torch calls it
-
 
 def choose(owner: str, name: str, value, table: Mapping):
     "What a value stands for in a table; else an error of `owner` that lists what its argument may be."
@@ -212,7 +199,6 @@ def check_input(
 
 # %% ../nbs/11a_patches.ipynb #30c61046
 STEMS = {"linear": linear_stem, "conv": ConvStem, "local": LocalStem}     # name -> maker of a stem
-
 
 class PatchEmbed(nn.Module):
     "Patches of any number of modes, each made one token by a stem."

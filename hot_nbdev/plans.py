@@ -22,7 +22,6 @@ class Slices(list):
     "A tensor for each mode, views of one, `whole`."
     alike = property(lambda self: all(t.shape[-2] == self[0].shape[-2] for t in self))      # are the modes of one size?
 
-
 def joined(
     parts: Sequence[Tensor],    # for each mode (B, *n_c of the other causal modes, n_m, f)
     causal: Sequence[int],
@@ -34,7 +33,6 @@ def joined(
     columns += [t for m, t in enumerate(parts) if m not in causal]
     one = all(t.shape[:-2] == columns[0].shape[:-2] for t in columns)       # else they are parts of several processes
     return torch.cat(columns if one else [t.flatten(1, -2) for t in columns], -2)
-
 
 def apart(whole: Tensor, shapes: Sequence, causal: Sequence[int]) -> Sequence:      # shapes: (*n_c of the other causal modes, n_m)
     "The inverse of `joined`, as views."
@@ -63,14 +61,12 @@ def steps_of(
         best = plan if best is None or plan[0] < best[0] else best      # torch.compile follows this, and not `min` with a key
     return best[1]
 
-
 def _ways(m: int, S) -> list:       # each a list of parts; a part is a list of steps that is not taken apart
     if not isinstance(S, tuple):
         return [[[(m, S)]]]
     L, R = S
     narrow = L.shape[-1] < min(L.shape[-2], R.shape[-1])
     return [[[(m, R)], [(m, L)]] if narrow else [[(m, R), (m, L)]], [[(m, S)]]]
-
 
 def _plan(parts: Sequence, entries: int) -> tuple:
     "Multiply-adds and steps, in the cheapest sequence of these parts."
@@ -101,14 +97,10 @@ def jointly(
     return y.reshape(t.shape).movedim(front, axes)
 
 # %% ../nbs/08c_plans.ipynb #786d5089
-def floor_share(
-    dtype: torch.dtype,  # of the values
-    order: int,          # number k of modes
-) -> float:              # ε
+def floor_share(dtype: torch.dtype, order: int) -> float:       # of the values, number k of modes, to ε
     "Share of each row of a map that is spread evenly where there is a mask; with one mode no weight is lost, and none taken."
     info = torch.finfo(torch.promote_types(dtype, torch.float32))
     return 0.0 if order == 1 else max(info.eps, info.tiny ** (2 / (3 * order)))
-
 
 def floored(
     S,               # map of a mode, (B, heads, *n_c, n, n'), or a pair
@@ -124,7 +116,6 @@ def floored(
         return first.lerp(even * weight, share)
     R, = rest
     return torch.cat([(1 - share) * first, share * weight], -1), torch.cat([R, even.expand(*R.shape[:-2], 1, R.shape[-1])], -2)
-
 
 def softmax_without(q: Tensor, k: Tensor, hidden: Tensor | None, share: float = 0.0) -> Tensor:
     "`softmax_map` without keys that are hidden, and with a share if they are so from all queries: one more, of zeros, finds what is even."

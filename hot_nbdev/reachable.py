@@ -17,9 +17,7 @@ from .stochastic import check_map
 from .tensor import multi_mode_dot
 
 # %% ../nbs/07_reachable.ipynb #2b9f482a
-def reachable_dim(
-    sizes: Sequence[int],   # (N_1, …, N_k)
-) -> int:
+def reachable_dim(sizes: Sequence[int]) -> int:     # (N_1, …, N_k)
     "Dimension of the space that sums of Kronecker products of maps span."
     return prod(N * N - N + 1 for N in sizes)
 
@@ -37,19 +35,13 @@ def reachable_projection(
     return T.reshape(S.shape)
 
 # %% ../nbs/07_reachable.ipynb #d0784766
-def reachable_floor(
-    S: Tensor,              # (*batch, n, n)
-    sizes: Sequence[int],   # (N_1, …, N_k) with product n
-) -> Tensor:                # (*batch,)
+def reachable_floor(S: Tensor, sizes: Sequence[int]) -> Tensor:     # as in `reachable_projection`, to (*batch,)
     "Distance of a map to all weighted sums of Kronecker products of maps, in the Frobenius norm."
     W = check_map("reachable_floor", S, sizes)
     return torch.linalg.matrix_norm(W - reachable_projection(W, sizes)).to(S.dtype)
 
 # %% ../nbs/07_reachable.ipynb #7f100003
-def spectral_floor(
-    S: Tensor,              # (*batch, n, n)
-    sizes: Sequence[int],   # (N_1, …, N_k) with product n
-) -> Tensor:                # (*batch,)
+def spectral_floor(S: Tensor, sizes: Sequence[int]) -> Tensor:      # as in `reachable_projection`, to (*batch,)
     "A lower bound for the distance in the spectral norm: the largest norm of C_m S u_m over the modes m."
     W, norms = check_map("spectral_floor", S, sizes), []
     for m, N in enumerate(sizes):
@@ -61,9 +53,7 @@ def spectral_floor(
     return torch.stack(norms).amax(0).to(S.dtype)
 
 # %% ../nbs/07_reachable.ipynb #1a612c95
-def positive_basis(
-    N: int,         # size of a mode
-) -> Tensor:        # (N² - N + 1, N, N), float64
+def positive_basis(N: int) -> Tensor:       # size of a mode, to (N² - N + 1, N, N), float64
     "Positive maps that span the matrices with equal row sums."
     J = torch.full((N, N), 1 / N, dtype=torch.float64)
     E = torch.eye(N * N, dtype=torch.float64).reshape(N, N, N, N)

@@ -60,7 +60,6 @@ def is_adapter(module: nn.Module) -> bool:
     "Is it a linear layer with an update beside it?"
     return hasattr(module, "own_parameters")        # which linear layers do not have
 
-# %% ../nbs/15a_replacing.ipynb #rp-layers
 def linear_layers(model: nn.Module) -> dict:        # module: all its names
     "Linear layers and adapters of a model; what lies within an adapter belongs to it."
     found, inside = {}, ()
@@ -75,7 +74,6 @@ def meant(name: str, known: Iterable) -> str:
     "What may have been meant by a name that does not exist: the nearest of those known, else the first, for a message."
     return ", ".join(map(repr, get_close_matches(name, known, 3, 0.3) or list(known)[:3])) or "none"
 
-# %% ../nbs/15a_replacing.ipynb #rp-select
 def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Callable) -> dict:   # module: all its names
     "The linear layers meant by names, patterns such as '*.ff.*' or f(name, module), each once; errors begin with `op`."
     found, chosen = linear_layers(model), {}

@@ -43,9 +43,7 @@ def check_map(
     return _single(S)
 
 # %% ../nbs/06_stochastic.ipynb #6a804d82
-def stationary(
-    S: Tensor,   # (*batch, n, n), row-stochastic
-) -> Tensor:     # (*batch, n)
+def stationary(S: Tensor) -> Tensor:        # (*batch, n, n), row-stochastic, to (*batch, n)
     "The stationary distribution: the weights pi with pi S = pi that sum to one."
     W, n = check_map("stationary", S, stochastic=True), S.shape[-1]
     G = torch.eye(n, dtype=W.dtype, device=W.device) - W.mT + 1
@@ -55,9 +53,7 @@ def stationary(
     return torch.linalg.solve(G, torch.ones_like(W[..., 0])).to(S.dtype)
 
 # %% ../nbs/06_stochastic.ipynb #63ab89ab
-def stable_rank(
-    A: Tensor,   # (*batch, m, n), of a floating dtype
-) -> Tensor:     # (*batch,); NaN for a zero matrix, which has none
+def stable_rank(A: Tensor) -> Tensor:       # (*batch, m, n), floating, to (*batch,); NaN for a zero matrix
     "Squared Frobenius norm over squared spectral norm."
     s = torch.linalg.svdvals(_single(A))
     return (s / s[..., :1]).square().sum(-1).to(A.dtype)
@@ -76,8 +72,7 @@ def stable_rank_bounds(
 # %% ../nbs/06_stochastic.ipynb #65d44ce8
 def _row_entropy(S: Tensor) -> Tensor:
     "H(S) in nats; an entry that rounding made negative counts as zero."
-    S = S.clamp(min=0)
-    return -torch.xlogy(S, S).sum(-1).mean(-1)
+    return torch.special.entr(S.clamp(min=0)).sum(-1).mean(-1)
 
 def product_projection(
     S: Tensor,                          # (*batch, n, n), row-stochastic

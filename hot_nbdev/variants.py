@@ -31,14 +31,11 @@ class Part:
 
 # %% ../nbs/08a_variants.ipynb #90bfe731
 @lru_cache(None)
-def combined(
-    *parts: type,       # mix-ins, the last of them a layer
-) -> type:              # their class; a copy or a pickle of a layer knows how to make it again
-    "One class of several parts."
+def combined(*parts: type) -> type:     # mix-ins, the last of them a layer
+    "One class of several parts; a copy or a pickle of a layer knows how to make it again."
     _check_sequence(parts)
     name, about = "".join(p.__name__ for p in parts), " ".join(p.__doc__ for p in parts if p.__doc__)
     return type(name, parts, {"__doc__": about, "__reduce__": lambda self: (_bare, (parts,), self.__dict__)})
-
 
 def _check_sequence(parts: tuple) -> None:
     "Raise where a part with rows of its own stands among those that change them mode by mode, or hides them all."
@@ -48,7 +45,6 @@ def _check_sequence(parts: tuple) -> None:
             raise ValueError(f"combined: {p.__name__} would hide {parts[changing[-1]].__name__} behind it; put parts that change the rows of "
                              "one mode side by side, Activated before them, and OwnMatrices last before the layer")
 
-
 def _bare(parts: tuple):        # a layer of these parts without its attributes, for pickle
     return combined(*parts).__new__(combined(*parts))
 
@@ -56,7 +52,6 @@ def _bare(parts: tuple):        # a layer of these parts without its attributes,
 def _power(n, power: float):
     "A number of tokens, at least one, to a power."
     return (n.clamp(min=1) if isinstance(n, Tensor) else max(n, 1)) ** power
-
 
 class Pooled(Part):
     "Slices are pooled by the mean times a power of the number of their tokens: 1 is the sum (both papers), 1/2 rsqrt."
@@ -128,11 +123,9 @@ def hot1(dim: int, heads: int = 8, order: int | None = None, *, power: float = 1
     "The attention of HOT v1: project, then pool by the sum; one W_Q and W_K for all modes; no norm."
     return combined(Pooled, KroneckerAttention)(dim, heads, order, power=power, **{"norm": nn.Identity, "gain": 1.0, **options})
 
-
 def hot2(dim: int, heads: int = 8, order: int | None = None, **options) -> KroneckerAttention:
     "The attention of HOT v2 as in its code: W_Q and W_K of its own for each mode, and a norm."
     return combined(OwnMatrices, KroneckerAttention)(dim, heads, order, **{"gain": 1.0, **options})
-
 
 def hot2_text(dim: int, heads: int = 8, order: int | None = None, **options) -> KroneckerAttention:
     "The attention of HOT v2 as in its text: as `hot2`, pooled by the sum, with the bias behind, and no norm."
