@@ -181,7 +181,7 @@ def load_arrays(
         raise ValueError(f"{op}: {name} in {path} cannot be read ({type(e).__name__}: {' '.join(str(e).split())}); the "
                          "file is cut off, damaged or pickled; get it again") from e
 
-
+# %% ../../nbs/47_files.ipynb #7beda0b9
 def load_array(
     path: str | Path,          # .npy or .npz
     key: str | None = None,    # name of the array in an .npz; may be left out if there is one alone
@@ -196,7 +196,7 @@ def load_array(
 # %% ../../nbs/47_files.ipynb #38d93246
 ABSURD = 1e30          # no measured number is as large, and no squared error of one fits into float32
 
-
+# %% ../../nbs/47_files.ipynb #9ce4e9a5
 def check_numbers(
     array: np.ndarray,      # any shape
     where: str,             # what the array is called, for the message

@@ -25,7 +25,7 @@ def white_fields(
     "Fields without any structure."
     return torch.randn(count, *sizes, generator=generator)
 
-
+# %% ../../nbs/62_moved.ipynb #8c639d9e
 def smooth_fields(
     count: int, sizes: Sequence[int],   # number of fields F; (n1, …, nk)
     generator: torch.Generator | None = None,
@@ -49,15 +49,14 @@ def _take(fields: Tensor, which: Tensor, places: Sequence[Tensor]) -> Tensor:
 def _moves(sources: Sequence[int], sizes: Sequence[int], reach: Sequence[int], torus: bool, samples: int, generator):
     "For each sample its field, the first place of frame 0 in each mode, and the shift in each mode."
     chance = lambda: torch.rand(samples, generator=generator, dtype=torch.float64)
-    columns, shifts = [(chance() * sources[0]).long()], []
-    for r, n in zip(reach, sizes):
-        shifts.append((chance() * min(2 * r + 1, n)).long() - min(r, n // 2))
+    columns = [(chance() * sources[0]).long()]
+    shifts = [(chance() * min(2 * r + 1, n)).long() - min(r, n // 2) for r, n in zip(reach, sizes)]
     for v, n, L in zip(shifts, sizes, sources[1:]):      # all three frames lie in the source
         first, room = (0, L) if torus else (2 * v.clamp(min=0), L - n - 2 * v.abs() + 1)
         columns.append((first + chance() * room).long())
     return torch.stack(columns + shifts, 1)
 
-
+# %% ../../nbs/62_moved.ipynb #616207f8
 def _where_told(y: Tensor, own: Sequence[Tensor], shifts: Tensor) -> Tensor:
     "Frame 2 with NaN where frame 1 has left it: frame 2 at i is frame 1 at i − v."
     for m, i in enumerate(own):
@@ -180,7 +179,7 @@ def _scaled(parts: list, told: Tensor) -> tuple:        # the parts; a scaler of
     scaler = Scaler.fit(told, ~told.isnan())
     return [scaler.apply(p.double().movedim(0, -1)).movedim(-1, 0).float().contiguous() for p in parts], scaler
 
-
+# %% ../../nbs/62_moved.ipynb #97d79270
 def _in_turn(fields: Tensor, mode: int) -> tuple:
     "The first seven tenths of the fields, or of another mode, the next tenth, the last two; scaled by the first."
     n = fields.shape[mode] if fields.ndim > mode else 0

@@ -116,7 +116,7 @@ class Answer(NamedTuple):
     draw: Callable | None = None    # (path) -> None, writes a picture of them
     layout: tuple = (",", ".")      # of a table: what stands between entries, and the decimal mark
 
-
+# %% ../../nbs/64_predict.ipynb #ed57b5b9
 def _shown(steps: Sequence, unit: str):
     "The steps, with a bar on stderr where that is a terminal."
     return progress_bar(steps, unit) if sys.stderr.isatty() and importlib.util.find_spec("tqdm") else steps
@@ -139,7 +139,7 @@ def _forecast(model: nn.Module, inputs: Inputs, path: Path, mend=False, sort=Fal
                   [f"{len(y)} steps ahead, {when[0]} to {when[-1]}", *ranges[:8], *told],
                   lambda path: draw_forecast(past, y, series.names, path), (series.layout.separator, series.layout.decimal))
 
-
+# %% ../../nbs/64_predict.ipynb #b71a5296
 def _finite(y: Tensor, path: str | Path) -> Tensor:
     if not y.isfinite().all():
         raise ValueError(f"{path}: the model's answer is not finite, since values of the file are too large for its numbers; are they in "
@@ -225,7 +225,7 @@ _TASKS = {      # what answers, and how its file ends
     "forecast": (_forecast, "-forecast.csv"), "classify": (_classify, "-classes.csv"),
     "segment": (_segment, "-labels.npy"), "motion": (_motion, "-next.npy")}
 
-
+# %% ../../nbs/64_predict.ipynb #580ffa23
 @torch.no_grad()
 def predict(
     run: str | Path,                # folder of a run

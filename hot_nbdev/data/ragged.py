@@ -55,7 +55,7 @@ def mask_sizes(
     sizes = places.new_zeros(len(mask), mask.ndim - 1)
     return [tuple(own) for own in sizes.scatter_reduce_(0, samples.expand_as(places), places + 1, "amax").tolist()]
 
-
+# %% ../../nbs/46_ragged.ipynb #a98d1329
 def unpad_tensors(
     x: Tensor,                  # (B, N1, …, Nk, *f)
     sizes: Sequence | Tensor,   # for each sample (n1, …, nk); or the mask, bool, (B, N1, …, Nk)

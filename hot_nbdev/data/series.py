@@ -22,12 +22,12 @@ _ETT, _RAW = "https://github.com/zhouhaoyi/ETDataset", "https://raw.githubuserco
 _TSL = "https://huggingface.co/datasets/thuml/Time-Series-Library"
 _LAI = "https://github.com/laiguokun/multivariate-time-series-data"
 
-
+# %% ../../nbs/48_series.ipynb #c2bcbf26
 def _ett(file: str, rows: int, md5: str, sha256: str | None = None) -> Source:
     url = f"{_RAW}/zhouhaoyi/ETDataset/main/ETT-small/{file}"
     return Source(file, _ETT, url, md5, (rows, 7), "CC BY-ND 4.0", sha256)
 
-
+# %% ../../nbs/48_series.ipynb #dddf7edc
 def _tsl(file: str, shape: tuple, md5: str | None = None, sha256: str | None = None) -> Source:
     url = f"{_TSL}/resolve/main/{file.removesuffix('.csv')}/{file}"
     return Source(file, _TSL, url, md5, shape, "not stated", sha256)
@@ -64,7 +64,7 @@ def _in_order(table: Table, sort: bool) -> np.ndarray:
                          f"{how}; put the lines in order, or let sort=True do it")
     return np.argsort(instants, kind="stable")
 
-
+# %% ../../nbs/48_series.ipynb #28f4ed12
 def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
     "Of the rows in order those that have a time of their own; the others repeat the row before, or are an error."
     again = np.flatnonzero(np.diff(table.times.instants[rows]).astype("int64") == 0) + 1
@@ -79,7 +79,7 @@ def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
 # %% ../../nbs/48_series.ipynb #af765974
 _UNITS = {"(W/m\ufffd)": "(W/m²)", "(\ufffdmol/m\ufffd/s)": "(µmol/m²/s)"}      # in weather.csv
 
-
+# %% ../../nbs/48_series.ipynb #920dad86
 def _extremes(values: np.ndarray, bad: np.ndarray, names: list[str], lines: np.ndarray) -> dict:
     "For each column a value that lies a million times further from the median than nearly all others: line and value."
     import pandas as pd

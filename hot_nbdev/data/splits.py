@@ -298,7 +298,7 @@ def _splits(scene: Scene, scaler: Scaler, parts: list, counts: list, window: int
         "scaler": scaler, "counts": tuple(map(len, parts)), "class_counts": dict(zip(PARTS, counts, strict=True)), **classes,
         "input": {"data": scene.name, **classes, **scaler.lists(), "window": window, "dates": dates}, **more})
 
-
+# %% ../../nbs/51_data_library.ipynb #c8fee354
 def _scene_parts(scene: Scene, region: Tensor, window: int, stride: int) -> Splits:
     scaler, y, own = Scaler.fit(scene.values[region == 0]), scene.labels, [region == i for i in range(3)]
     scaled = scaler.apply(scene.values.double()).float()

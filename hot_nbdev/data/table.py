@@ -22,7 +22,7 @@ from .times import Times, forms, read_times
 # %% ../../nbs/47b_table_files.ipynb #tb000008
 _MISSING = ["", "NA", "N/A", "n/a", "#N/A", "<NA>", "NULL", "null", "None", "NaN", "nan", "-nan"]    # no value
 
-
+# %% ../../nbs/47b_table_files.ipynb #e52e6570
 class Layout(NamedTuple):
     "How a table is written."
     path: Path
@@ -69,7 +69,7 @@ def _lines(path: Path) -> list[str]:
                          "text in UTF-8")
     return text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n \x1a").split("\n")
 
-
+# %% ../../nbs/47b_table_files.ipynb #41f5122c
 def _is_number(entry: str, decimal: str) -> bool:
     point = re.escape(decimal)
     return bool(re.fullmatch(rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf(inity)?", entry, re.I))
@@ -99,7 +99,7 @@ def _read_layout(path: Path) -> Layout:
 # %% ../../nbs/47b_table_files.ipynb #tb000013
 _CALLED = {"date", "time", "datetime", "timestamp", "ds", "year", "month"}      # columns in which numbers alone are times
 
-
+# %% ../../nbs/47b_table_files.ipynb #1e111815
 def _time_column(layout: Layout, time: str | None, step: str | None) -> int | None:
     "Which column holds the times."
     names, rows = layout.names, layout.entries(int(layout.header), 20)

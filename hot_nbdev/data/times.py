@@ -22,13 +22,13 @@ _PERIODS = {r"\d{4}Q[1-4]": "%YQ%q", r"\d{4}-Q[1-4]": "%Y-Q%q", r"\d{4} Q[1-4]":
             r"\d{4}-W\d\d": "%G-W%V", r"\d{4}W\d\d": "%GW%V"}
 _CLOCK = re.compile(r"(.*?\d:\d\d(?::\d\d)?(?: ?[AP]M)?)([.,]\d+)?( ?(?:Z|UTC|GMT|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?))?")
 
-
+# %% ../../nbs/47a_times.ipynb #5817dc96
 def _parts(stamp: str) -> tuple[str, str, str]:
     "Date and time of day, fraction of a second, offset from UTC, as they are written."
     found = _CLOCK.fullmatch(stamp)
     return (found[1], found[2] or "", found[3] or "") if found else (stamp, "", "")
 
-
+# %% ../../nbs/47a_times.ipynb #8936c069
 def _fits(text: str, form: str) -> bool:
     try:
         return bool(datetime.strptime(text, form))
@@ -158,7 +158,7 @@ def holds(
         return at[:-1] + step.offset == at[1:]
     return np.array([a + step.offset == b for a, b in zip(at[:-1], at[1:])], bool)
 
-
+# %% ../../nbs/47a_times.ipynb #7197570f
 def usual_step(
     times: Times | None,        # in order; None: there are none
     said: str | None = None,    # a step in the letters of pandas, such as 15min, MS or B

@@ -21,7 +21,7 @@ from .files import Source, check_numbers, load_arrays, official_file
 PARTS = ("train", "val", "test")
 _NAMES = [f"{part}_{kind}" for part in PARTS for kind in ("images", "labels")]
 
-
+# %% ../../nbs/49_volume_files.ipynb #fc28369e
 class VolumeSet(NamedTuple):
     "Pictures or volumes with labels, in three parts; each dictionary has the keys train, val and test."
     images: dict         # (n, *sizes, channels), as stored
@@ -105,7 +105,7 @@ def _codes(labels: np.ndarray, n: int, where: str) -> np.ndarray:
         raise ValueError(f"{where} hold -100, by which PyTorch means no label; leave these items out")
     return labels.astype(np.int64) if kind in "fb" else labels.astype("U") if kind == "S" else labels
 
-
+# %% ../../nbs/49_volume_files.ipynb #50451756
 def _labels(path: Path, arrays: dict, known: np.ndarray | None) -> tuple[dict, list]:
     "Numbers of the classes for each part, and the labels that stand for them, by default those of the training part."
     found = {s: _codes(arrays[f"{s}_labels"], len(arrays[f"{s}_images"]), f"volume_data: {s}_labels in {path}") for s in PARTS}
@@ -224,10 +224,9 @@ def random_flips(
     generator: torch.Generator | None = None,
 ):                                              # x, or (x, y)
     "Turn each item around along each mode, independently, with probability 1/2."
-    y_modes = modes if y_modes is None else y_modes
     device = generator.device if generator is not None else x.device
     turned = torch.rand(len(modes), len(x), generator=generator, device=device).to(x.device) < 0.5
-    for t, mode, y_mode in zip(turned, modes, y_modes, strict=True):
+    for t, mode, y_mode in zip(turned, modes, modes if y_modes is None else y_modes, strict=True):
         x = torch.where(t.reshape(-1, *[1] * (x.ndim - 1)), x.flip(mode), x)
         if y is not None:
             y = torch.where(t.reshape(-1, *[1] * (y.ndim - 1)), y.flip(y_mode), y)

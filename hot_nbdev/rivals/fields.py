@@ -31,7 +31,7 @@ class FieldConfig(ModelConfig):
     order: int = option(2, "number of modes", choices=(1, 2, 3))
     padding: str = option("zeros", "beyond the ends; circular: what stands at the other end", choices=tuple(PADDINGS))
 
-
+# %% ../../nbs/61_fields.ipynb #48599361
 class FieldModel(Model):
     "The call that models of fields share; a subclass has `run`, with channels first."
     config_class = FieldConfig
@@ -48,7 +48,7 @@ class FieldModel(Model):
         y = self.run(x.reshape(-1, *x.shape[-k - 1:]).movedim(-1, 1))
         return y.movedim(1, -1).reshape(*x.shape[:-1], self.config.classes)
 
-
+# %% ../../nbs/61_fields.ipynb #b7f28a26
 def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, dilation: int = 1, **new) -> nn.Module:
     "A convolution that keeps all sizes."
     conv = [nn.Conv1d, nn.Conv2d, nn.Conv3d][config.order - 1]
@@ -102,7 +102,7 @@ class DilatedConfig(FieldConfig):
     width: int = option(32, "channels of the stream", least=1)
     dilations: tuple[int, ...] = option((1, 2, 4, 8), "of the layers, first to last", least=1)
 
-
+# %% ../../nbs/61_fields.ipynb #8fd99de8
 class DilatedNet(FieldModel):
     "Residual convolutions of width 3 with dilations that grow (Yu and Koltun 2016)."
     config_class = DilatedConfig
@@ -129,7 +129,7 @@ class FourierConfig(FieldConfig):
     depth: int = option(4, "number of layers", least=1)
     frequencies: int = option(16, "kept in each mode: those below this number, of either sign", least=1)
 
-
+# %% ../../nbs/61_fields.ipynb #7ba9dade
 def _low(n: int, frequencies: int, device=None) -> Tensor:
     "Places of the low frequencies of a mode of size n in its Fourier transform, and in a table of 2 · frequencies − 1."
     f = torch.fft.fftfreq(n, 1 / n, device=device).round().long()
@@ -186,7 +186,7 @@ class UNetConfig(FieldConfig):
     "Settings of UNetNet."
     width: int = option(16, "channels at full size, doubled at each but the first halving", least=1)
 
-
+# %% ../../nbs/61_fields.ipynb #95ceaeb6
 class UNetNet(FieldModel):
     "MONAI's BasicUNet (Ronneberger et al. 2015)."
     config_class = UNetConfig

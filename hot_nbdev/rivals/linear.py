@@ -96,9 +96,8 @@ class LinearForecaster(Model):
         z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm)
         steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
         if steps != c.lookback or c.series is not None and c.series != series:
-            raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback "
-                             f"is {c.lookback} and series is {c.series}; give as many of each, or make the model for "
-                             "these")
+            raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
+                             f"{c.lookback} and series is {c.series}; give as many of each, or make the model for these")
         return z, mean, deviation
 
 # %% ../../nbs/58_linear_library.ipynb #203f08cd
@@ -108,12 +107,14 @@ def simple_forecaster(
     horizons: Sequence = (96,),     # steps ahead, one or several
     period: int | None = None,      # p, of 'seasonal'; at most T
     order: int = 2,                 # number k of modes: time, then those of the series
-) -> "LinearForecaster":            # without normalization, and with nothing to learn
+    dtype: torch.dtype | None = None,   # of the matrix
+) -> LinearForecaster:              # without normalization, and with nothing to learn
     "A forecast that needs no training, as a matrix."
     if name not in ("last", "mean", "seasonal") or name == "seasonal" and not 1 <= (period or 0) <= lookback:
         raise ValueError(f"simple_forecaster: name is {name!r} and period {period}; choose 'last', 'mean', or 'seasonal', which "
                          f"repeats a period that lies in the lookback: from 1 to {lookback}")
-    model = LinearForecaster(LinearConfig(lookback, horizons, instance_norm=False, order=order)).requires_grad_(False).eval()
+    config = LinearConfig(lookback, horizons, instance_norm=False, order=order)
+    model = LinearForecaster(config, dtype=dtype).requires_grad_(False).eval()
     steps = torch.arange(max(horizons))
     model.linear.bias.zero_()
     model.linear.weight.fill_(1 / lookback if name == "mean" else 0.0)
