@@ -25,8 +25,7 @@ from .streams import StreamState, step
 
 # %% ../nbs/27_gpu.ipynb #3000e040
 def record(
-    f: Callable,            # of tensors; what it does must depend on their shapes alone
-    *inputs: Tensor,        # one of each
+    f: Callable, *inputs: Tensor,   # of tensors like these; what it does must depend on their shapes alone
 ) -> Callable:              # of tensors like these; what it returns is overwritten by the next call
     "f as a recorded graph of the card; on a CPU, f itself."
     if not all(t.is_cuda for t in inputs):
@@ -115,8 +114,7 @@ def power(n: int) -> int:
 
 def tile_of(
     n: int, m: int,     # sizes of the last two modes
-    precise: bool,      # products in full float32?
-    whole: bool,        # is there a third mode on the chip?
+    precise: bool, whole: bool,     # products in full float32? is there a third mode on the chip?
 ) -> tuple:             # sides of the tile, its features; warps, 32 threads each, of a program
     "What the compiler was seen to keep in registers."
     sides = WHOLE if whole else 1, power(n), power(m)
@@ -134,8 +132,7 @@ def _precise(t: Tensor) -> bool:
 @_define("hot_nbdev::on_chip", mutates_args=())
 def on_chip(
     v: Tensor,                  # (B, heads, o, n, m, f), any strides
-    A: Tensor,                  # float32, (B, heads, 1 or o, n, n)
-    C: Tensor,                  # float32, (B, heads, 1 or o, m, m)
+    A: Tensor, C: Tensor,       # float32, (B, heads, 1 or o, n, n) and (B, heads, 1 or o, m, m)
     L: Tensor | None = None,    # float32, (B, heads, o, o)
 ) -> Tensor:                    # like v
     "(A ⊗ C) v, the last two modes at once, or (L ⊗ A ⊗ C) v; in full float32 where PyTorch's products are."
@@ -197,9 +194,7 @@ def _maps(q, k, S, H, rows, total, d, scale, N0, N1, N2,
 
 # %% ../nbs/27_gpu.ipynb #3000e014
 @_define("hot_nbdev::slice_means", mutates_args=())
-def slice_means(
-    x: Tensor,      # (B, n1, …, nk, D), k two or three
-) -> Tensor:        # (B, Σ n_m, D)
+def slice_means(x: Tensor) -> Tensor:       # (B, n1, …, nk, D), k two or three, to (B, Σ n_m, D)
     "Means of the slices of all modes, one behind the other."
     B, *sizes, D = x.shape
     y, PD = x.new_empty(B, sum(sizes), D), power(min(D, 64))

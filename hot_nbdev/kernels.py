@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from math import inf, log
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import Seen, as_module, full_precision, softmax_seen, wide
@@ -25,8 +24,7 @@ def over(weights: Tensor, total: Tensor) -> Tensor:
 
 # %% ../nbs/09_kernels.ipynb #fd91f123
 def kernel_map(
-    q: Tensor,                       # features of the queries, (…, N, M), not negative
-    k: Tensor,                       # features of the keys, (…, N', M), not negative
+    q: Tensor, k: Tensor,            # features of the queries, (…, N, M), and of the keys, (…, N', M), not negative
     seen: Tensor | None = None,      # bool, broadcasts to (…, N, N')
     change: Callable | None = None,  # of the logarithms of weights: something is added
 ) -> Tensor:                         # (…, N, N')
@@ -55,9 +53,8 @@ def linear_attention(
 
 # %% ../nbs/09_kernels.ipynb #8208d071
 def log_features(
-    x: Tensor,      # (…, N, d) queries or keys, each already divided by d^(1/4)
-    omega: Tensor,  # (M, d) directions
-) -> Tensor:        # (…, N, M), at least float32
+    x: Tensor, omega: Tensor,   # (…, N, d) queries or keys, already divided by d^(1/4); (M, d) directions
+) -> Tensor:                    # (…, N, M), at least float32
     "Logarithms of positive random features: ωᵀx - ‖x‖²/2 - log(M)/2."
     x = wide(x)
     with full_precision(x):
@@ -65,8 +62,7 @@ def log_features(
 
 # %% ../nbs/09_kernels.ipynb #a7c9e409
 def draw_directions(
-    features: int,             # number M of directions
-    dim: int,                  # their width d
+    features: int, dim: int,   # number M of directions, their width d
     orthogonal: bool = True,   # orthogonal within each block of d directions?
     regularized: bool = False, # all of length √d (SMReg) instead of the length of a normal vector?
     seed: int = 0,             # of the draw
@@ -82,8 +78,7 @@ def draw_directions(
 class PositiveRandomFeatures(nn.Module):
     "Positive random features (Performer), or SMReg of HOT v1; the directions are a buffer and part of `state_dict`."
     def __init__(
-        self, head_dim: int,        # width d of queries and keys
-        features: int,              # number M of features
+        self, head_dim: int, features: int,     # width d of queries and keys, number M of features
         regularized: bool = False,  # directions of length √d: the kernel SMReg of HOT v1
         seed: int = 0,              # of the directions; give each layer its own
         device=None, dtype=None,    # of the buffer
@@ -138,7 +133,7 @@ def stable(
 # %% ../nbs/09_kernels.ipynb #974ab397
 def elu_features(t: Tensor) -> Tensor:      # (…, d), both
     "elu(x) + 1 of each entry."
-    return F.elu(t) + 1
+    return nn.functional.elu(t) + 1
 
 def relu_features(t: Tensor) -> Tensor:     # (…, d), both
     "max(x, 0) + 0.001 of each entry, so that no normalizer is zero."
@@ -146,18 +141,15 @@ def relu_features(t: Tensor) -> Tensor:     # (…, d), both
 
 # %% ../nbs/09_kernels.ipynb #45b0e4f2
 def hidden(
-    t: Tensor,             # (…, N', f)
-    keys: Tensor | None,   # bool, (…, N', 1); None: all take part
-    value: float = 0.0,    # in place of those that do not
+    t: Tensor, keys: Tensor | None, value: float = 0.0,     # (…, N', f); bool, (…, N', 1), None: all
 ) -> Tensor:
-    "t without what takes no part."
+    "t with a value in place of what takes no part."
     return t if keys is None else t.masked_fill(~keys, value)
 
 # %% ../nbs/09_kernels.ipynb #f3bf0e43
 def features_of(
     phi: Callable,               # (…, d) -> (…, M), not negative
-    q: Tensor,                   # queries, (…, N, d), divided by d^(1/4)
-    k: Tensor,                   # keys, (…, N', d), likewise
+    q: Tensor, k: Tensor,        # queries, (…, N, d), and keys, (…, N', d), divided by d^(1/4)
     keys: Tensor | None = None,  # bool, (…, N', 1): which keys take part
 ) -> tuple:                      # (…, N, M) and (…, N', M); zero for keys that take no part
     "Features of queries and keys; where `phi` has `logarithms`, nothing underflows."
@@ -208,10 +200,9 @@ class KernelMap(nn.Module):
 
 # %% ../nbs/09_kernels.ipynb #cd5bf09c
 def running_sums(
-    s: Tensor,    # sums that are to be multiplied by e^top
-    top: Tensor,  # logarithms of their scale, broadcasts to the shape of s
-    axis: int,    # the axis of places, first to last
-) -> tuple:       # prefix sums, and their scale
+    s: Tensor, top: Tensor,     # sums that are to be multiplied by e^top; top broadcasts to the shape of s
+    axis: int,                  # the axis of places, first to last
+) -> tuple:                     # prefix sums, and logarithms of their scale
     "Prefix sums of numbers with a scale each, by doubling: no place ever meets a later one."
     step, size = 1, s.shape[axis]
     while step < size:
@@ -253,10 +244,9 @@ def log_linear_attention(
 
 # %% ../nbs/09_kernels.ipynb #01037db9
 def to_past(
-    t: Tensor,               # (B, heads, n, f)
-    sizes: Sequence[int],    # (n1, …, nk), whose product is n
-    causal: Sequence[int],   # causal modes, ascending
-) -> Tensor:                 # (B, heads, *causal sizes, N, f)
+    t: Tensor,                                      # (B, heads, n, f)
+    sizes: Sequence[int], causal: Sequence[int],    # (n1, …, nk), whose product is n; causal modes, ascending
+) -> Tensor:                                        # (B, heads, *causal sizes, N, f)
     "Causal modes first, all others as one axis."
     c = len(causal)
     return t.unflatten(2, sizes).movedim([2 + m for m in causal], list(range(2, 2 + c))).unsqueeze(-2).flatten(2 + c, -2)
@@ -268,12 +258,9 @@ def from_past(y: Tensor, sizes: Sequence[int], causal: Sequence[int]) -> Tensor:
 
 # %% ../nbs/09_kernels.ipynb #359e3e52
 def attend_past(
-    phi: Callable,       # as for `features_of`
-    q: Tensor,           # queries, (B, heads, n, d), divided by d^(1/4)
-    k: Tensor,           # keys, (B, heads, n', d), likewise
-    v: Tensor,           # values, (B, heads, n', f)
-    seen: Seen,          # with causal modes
-) -> Tensor:             # (B, heads, n, f)
+    phi: Callable, q: Tensor, k: Tensor,    # as for `features_of`, (B, heads, n, d) and (B, heads, n', d)
+    v: Tensor, seen: Seen,                  # values, (B, heads, n', f); with causal modes
+) -> Tensor:                                # (B, heads, n, f)
     "Kernelized attention of a grid to what is not later."
     causal, queries = seen.causal, seen.queries or seen.sizes
     q, (k, v) = to_past(q, queries, causal), (to_past(t, seen.sizes, causal) for t in (k, v))

@@ -17,8 +17,7 @@ from .attention import formed, softmax_map
 def window(
     b: Tensor, h: Tensor,   # numbers of sample and head, which do not matter here
     i: Tensor, j: Tensor,   # places of query and key
-    *,
-    size: int,              # w, at least 0
+    *, size: int,           # w, at least 0
     dilation: int = 1,      # δ, at least 1
 ) -> Tensor:                # bool
     "A mask_mod: query i sees key j if |i - j| ≤ size · dilation, and dilation divides i - j."
@@ -65,9 +64,8 @@ def places(
 
 # %% ../nbs/24_near.ipynb #4e1396c6
 def alibi_slopes(
-    heads: int,     # number R of heads
-    device=None,
-) -> Tensor:        # (heads,), float32
+    heads: int, device=None,    # number R of heads
+) -> Tensor:                    # (heads,), float32
     "Slopes of ALiBi: 2^(-8h/R) for h = 1, …, R; if R is no power of 2, those of the one below and every other of the one above."
     below = 2 ** (heads.bit_length() - 1)
     first = torch.arange(1, below + 1, device=device) * (8 / below)
@@ -83,8 +81,7 @@ def alibi(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
 class LearnedBias(nn.Module):
     "A score_mod with an entry for each head and distance up to `reach`; distances beyond share the last."
     def __init__(
-        self, heads: int,      # number of heads
-        reach: int,            # largest distance with an entry of its own
+        self, heads: int, reach: int,   # number of heads; largest distance with an entry of its own
         causal: bool = False,  # are keys never later? then there are entries for i ≥ j alone
         device=None, dtype=None,
     ):

@@ -67,8 +67,7 @@ class AddedPositions(nn.Module):
 class LearnedPositions(AddedPositions):
     "Adds learned vectors to the tokens: one table for each mode, or one for the whole grid."
     def __init__(
-        self, sizes: Sequence[int], dim: int,  # (N_1, …, N_k), for which the tables are learned; number of features d
-        *,
+        self, sizes: Sequence[int], dim: int, *,    # (N_1, …, N_k), for which the tables are learned; number of features d
         modes: Sequence[int] | None = None,  # modes that have positions; default: all. Negative counts from the end
         full: bool = False,                  # one table over the grid of `modes` instead of one for each mode
         std: float = 0.02, **new,            # spread of the initial values; device, dtype
@@ -97,8 +96,7 @@ class LearnedPositions(AddedPositions):
 def frequencies(
     dim: int,               # number of features d, even
     base: float = 10000.0,  # ratio between the fastest and (nearly) the slowest plane, b
-    device=None,
-    dtype=torch.float32,
+    device=None, dtype=torch.float32,
 ) -> Tensor:                # (dim/2,), from 1 down: base ** (-2 f / dim)
     "The angle per step of each plane."
     if dim < 2 or dim % 2 or base <= 0:
@@ -121,8 +119,7 @@ def rotate(
 
 # %% ../nbs/10_positions.ipynb #cd09ef35
 def split_planes(
-    name: str,             # of the layer, for messages
-    dim: int,              # number of features
+    name: str, dim: int,   # of the layer, for messages; number of features
     modes: Sequence[int],  # that share them
 ) -> dict:                 # {mode: (first plane, number of planes)}
     "The planes of each mode, as equal in number as possible."
@@ -137,8 +134,7 @@ class SineCosinePositions(AddedPositions):
     "Adds cosines and sines of the positions to the tokens; each mode has its share of the features."
     def __init__(
         self, dim: int,                      # number of features, even, at least two for each mode
-        order: int = 1,                      # number k of positional modes
-        *,
+        order: int = 1, *,                   # number k of positional modes
         modes: Sequence[int] | None = None,  # modes that have positions; default: all
         base: float = 10000.0,               # see `frequencies`
         device=None, dtype=None,             # nothing is stored: taken so that all kinds are built alike

@@ -81,8 +81,8 @@ def exchange(
 # %% ../nbs/26_sharding.ipynb #31531a6e
 def part_sizes(n: int, parts: int, multiple: int = 1) -> list:
     "How n positions are shared out: in whole multiples but perhaps the last, as equally as can be, larger parts first."
-    units, places = -(-n // multiple), range(parts + 1)
-    ends = [min(n, multiple * (i * (units // parts) + min(i, units % parts))) for i in places]
+    each, more = divmod(-(-n // multiple), parts)
+    ends = [min(n, multiple * (i * each + min(i, more))) for i in range(parts + 1)]
     return [b - a for a, b in zip(ends, ends[1:])]
 
 # %% ../nbs/26_sharding.ipynb #4b7ae726
@@ -100,8 +100,7 @@ class Cut:
 
 # %% ../nbs/26_sharding.ipynb #b5f52902
 def local_part(
-    t: Tensor,          # the whole tensor, or a mask
-    mesh, axes: dict,   # DeviceMesh; axis of t -> axis of the mesh
+    t: Tensor, mesh, axes: dict,    # the whole tensor, or a mask; DeviceMesh; axis of t -> axis of the mesh
     multiple: int = 1,  # cut between whole multiples of this, such as the size of a patch
 ) -> Tensor:            # a view
     "The part of a tensor that belongs to this process."
