@@ -145,7 +145,6 @@ class Case:
     make: object
     order: int          # number of modes
     slow: object
-    twin: bool = False  # traces like another case: compilation and export to ONNX, which take long, skip it
 
     @property
     def sizes(self):
@@ -292,9 +291,9 @@ Full, Axial, Divided, Multi, Tied = names.full, names.axial, names.divided, name
 SLOW = {Full: slow_full, Axial: slow_axial, Divided: slow_divided, Multi: slow_multiscale, names.none: slow_none}
 
 
-def attention(name, make, order=2, twin=False, **options):
+def attention(name, make, order=2, **options):
     output = slow_divided_output if make is Divided else None
-    return Attention(name, partial(make, order=order, **options), order, SLOW.get(make, slow_kronecker), twin, output)
+    return Attention(name, partial(make, order=order, **options), order, SLOW.get(make, slow_kronecker), output)
 
 
 def any_attention(data):
@@ -321,13 +320,13 @@ def any_attention(data):
     return attention("any", make, order, **options)
 
 
-def other_grid(name, make, order=2, twin=False, same=(), **options):
+def other_grid(name, make, order=2, same=(), **options):
     make, slow = partial(make, order=order, **options), SLOW.get(make, slow_kronecker)
-    return Grids(f"other grid, {name}", make, order, slow, twin, same=same)
+    return Grids(f"other grid, {name}", make, order, slow, same=same)
 
 
-def linear(name, order, twin=False, **options):
-    return Linear(f"linear {name}", partial(NdLinear, **options), order, slow_nd_linear, twin)
+def linear(name, order, **options):
+    return Linear(f"linear {name}", partial(NdLinear, **options), order, slow_nd_linear)
 
 
 NEAR, FAR = dict(window=1, bias="alibi"), dict(window=1, dilation=2, bias="learned", reach=1)
@@ -335,20 +334,20 @@ TABLE = dict(bias="learned", reach=1)
 ATTENTION = [
     attention("full", Full),
     attention("full causal", Full, causal=(0,), rotary=turn, qk_norm=True),
-    attention("full-linear", Full, 3, True, kernel=plus),
+    attention("full-linear", Full, 3, kernel=plus),
     attention("full-linear causal", Full, kernel=plus, causal=(-1,)),
     attention("product", K),
     attention("sum", K, 3, combine="sum"),
-    attention("hot1", Hot1, 3, True),
+    attention("hot1", Hot1, 3),
     attention("hot1 kernel", Hot1, kernel=plus),
     attention("hot2 product", Hot2),
-    attention("rsqrt after, shared", bare, 2, True, pool="rsqrt", project="after", qk_center=True),
+    attention("rsqrt after, shared", bare, 2, pool="rsqrt", project="after", qk_center=True),
     attention("causal product", K, 3, causal=(0,), qk_center=True, temperature=True),
     attention("two causal modes", Hot2, 3, causal=(0, 2), qk_norm=False),
     attention("short kernel", bare, kernel=short),
-    attention("causal kernel", bare, 2, True, causal=(0, 1), kernel=plus, pool="rsqrt"),
+    attention("causal kernel", bare, 2, causal=(0, 1), kernel=plus, pool="rsqrt"),
     attention("tied product", Tied, 3),
-    attention("tied mix", Tied, 3, True, kind=MixedAttention, causal=(1,)),
+    attention("tied mix", Tied, 3, kind=MixedAttention, causal=(1,)),
     attention("tied causal, rotary", Tied, 3, causal=(0,), rotary=turn),
     attention("tied near, two causal modes", Tied, 3, causal=(0, 2), power=0.8, by_mode={0: NEAR, 1: TABLE}),
     attention("one mode", K, 1, causal=(0,)),
@@ -356,44 +355,44 @@ ATTENTION = [
     attention("near causal sum", K, causal=(0,), combine="sum", rotary=turn, by_mode={
         0: dict(window=1, bias="learned", reach=2), 1: dict(bias="alibi")}),
     attention("near axial", Axial, 3, groups=[0, (1, 2), 2], by_mode={0: dict(window=1), -1: FAR}),
-    attention("near axial causal", Axial, 2, True, causal=(0,), qk_norm=True, rotary=turn, by_mode={0: NEAR, 1: TABLE}),
-    attention("near divided", Divided, 3, True, by_mode={0: NEAR}),
+    attention("near axial causal", Axial, 2, causal=(0,), qk_norm=True, rotary=turn, by_mode={0: NEAR, 1: TABLE}),
+    attention("near divided", Divided, 3, by_mode={0: NEAR}),
     attention("axial", Axial, 3),
     attention("axial causal", Axial, causal=(0,), qk_norm=True, rotary=turn),
-    attention("temporal", Axial, 2, True, groups=[0], bias=False),
+    attention("temporal", Axial, 2, groups=[0], bias=False),
     attention("spatial", Axial, 3, groups=[(1, 2)], rotary=turn, causal=(2,)),
-    attention("axial groups, kernel", Axial, 3, True, groups=[(0, 2), 1], kernel=plus, causal=(0,)),
+    attention("axial groups, kernel", Axial, 3, groups=[(0, 2), 1], kernel=plus, causal=(0,)),
     attention("divided", Divided, 3),
-    attention("divided kernel", Divided, 2, True, kernel=plus, causal=(1,)),
-    attention("multiscale", Multi, 2, True),
+    attention("divided kernel", Divided, 2, kernel=plus, causal=(1,)),
+    attention("multiscale", Multi, 2),
     attention("multiscale windows", Multi, 3, stride=(2, 1, 3)),
     attention("multiscale kernel", Multi, kernel=plus, rotary=turn),
-    attention("multiscale kernel, causal", Multi, 3, True, stride=(2, 1, 3), kernel=plus, causal=(1,)),
+    attention("multiscale kernel, causal", Multi, 3, stride=(2, 1, 3), kernel=plus, causal=(1,)),
     attention("no attention", names.none),
 ]
 GRIDS = [
     other_grid("full", Full, rotary=turn, qk_norm=True),
-    other_grid("full-linear causal", Full, 3, True, (1,), kernel=plus, causal=(1,)),
+    other_grid("full-linear causal", Full, 3, (1,), kernel=plus, causal=(1,)),
     other_grid("product", K),
-    other_grid("hot2 product", Hot2, 3, True, rotary=turn, qk_norm=False),
-    other_grid("rsqrt, temperature", bare, 2, True, pool="rsqrt", temperature=True, qk_center=True),
+    other_grid("hot2 product", Hot2, 3, rotary=turn, qk_norm=False),
+    other_grid("rsqrt, temperature", bare, 2, pool="rsqrt", temperature=True, qk_center=True),
     other_grid("causal", bare, 3, same=(0,), causal=(0,), temperature=True, pool="sum"),
-    other_grid("two causal modes", K, 3, True, (0, 2), causal=(0, 2), shared=False, qk_center=True),
-    other_grid("sum", bare, 2, True, (0, 1), combine="sum"),
+    other_grid("two causal modes", K, 3, (0, 2), causal=(0, 2), shared=False, qk_center=True),
+    other_grid("sum", bare, 2, (0, 1), combine="sum"),
     other_grid("short kernel", Hot1, kernel=short),
-    other_grid("short kernel, sum", K, 2, True, (0, 1), kernel=short, combine="sum", causal=(0,)),
+    other_grid("short kernel, sum", K, 2, (0, 1), kernel=short, combine="sum", causal=(0,)),
     other_grid("tied", Tied, same=(0, 1)),
-    other_grid("tied causal", Tied, 3, True, (0, 1, 2), causal=(1,), qk_norm=False),
-    other_grid("axial", Axial, 3, True, (0, 1, 2), groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)),
+    other_grid("tied causal", Tied, 3, (0, 1, 2), causal=(1,), qk_norm=False),
+    other_grid("axial", Axial, 3, (0, 1, 2), groups=[(0, 2), (1, 0)], kernel=plus, causal=(0,)),
     other_grid("multiscale", Multi, stride=(1, 2)),
-    other_grid("multiscale causal", Multi, 3, True, (1,), causal=(1,), stride=(2, 1, 3), kernel=plus),
+    other_grid("multiscale causal", Multi, 3, (1,), causal=(1,), stride=(2, 1, 3), kernel=plus),
 ]
 LINEAR = [
     linear("one mode", 1), linear("two modes", 2), linear("three modes", 3), linear("four modes", 4),
     linear("order", 3, sequence=(2, 0, 1)), linear("order, two modes", 2, sequence=(1, 0)),
-    linear("order, three modes", 3, True, sequence=(0, 2, 1)),
-    linear("full bias", 3, bias="full"), linear("full bias, two modes", 2, True, bias="full"),
-    linear("full bias, order", 4, True, bias="full", sequence=(3, 1, 0, 2)),
+    linear("order, three modes", 3, sequence=(0, 2, 1)),
+    linear("full bias", 3, bias="full"), linear("full bias, two modes", 2, bias="full"),
+    linear("full bias, order", 4, bias="full", sequence=(3, 1, 0, 2)),
     linear("no bias", 3, bias=False), linear("no bias, order", 2, bias=False, sequence=(1, 0)),
 ]
 LAYERS = ATTENTION + GRIDS + LINEAR

@@ -2,6 +2,8 @@
 import copy
 import io
 import pickle
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +25,6 @@ from hot_nbdev.kronecker_attention import floor_share
 from hot_nbdev.variants import LateBias
 
 layers, modules = each(LAYERS), each(LAYERS + PARTS)
-TRACED = [c for c in LAYERS if not c.twin]
 
 
 def trained(layer):
@@ -130,29 +131,77 @@ def test_half_precision(case, device, dtype, monkeypatch):
                 assert layer(loud, *more).isfinite().all()
 
 
-IN_ONNX = [case for case in TRACED + MODELS if case.name in (
-    "full causal", "full-linear causal", "hot2 product", "causal product", "tied product", "near causal sum",
-    "divided", "multiscale kernel", "other grid, short kernel", "linear full bias", "segmenter, axial-token")]
+def named(*names):
+    return [case for case in (*LAYERS, *PARTS, *MERGED) if case.name in names]
+
+
+IN_ONNX = named(
+    "full causal", "full-linear causal", "hot2 product", "causal product", "tied product", "near causal sum", "divided",
+    "multiscale kernel", "other grid, short kernel", "linear full bias", "segmenter, axial-token")
 BARE = {case.slow: case for case in IN_ONNX}.values()       # one of each kind, traced without its other arguments, too
+TRACED = IN_ONNX + named(       # the other modules take no way of their own through the library: see below
+    "hot1 kernel", "rsqrt after, shared", "causal kernel", "tied mix", "one mode", "near axial",
+    "no attention", "other grid, sum", "other grid, tied", "other grid, axial",
+    "linear four modes", "positions of one mode", "waves", "local stem", "classifier", "flattening classifier",
+    "forecaster", "forecaster, mean", "lora", "ndlora", "lora, merged", "latents")
 
 
-@each([*TRACED, *PARTS, *MERGED])
+def ways(cases):
+    "Steps from line to line of the library that these cases take, with the first and with the last of their arguments."
+    found, home = set(), str(Path(kronecker_attention.__file__).parent)
+
+    def enter(frame, event, _):
+        before = None
+
+        def step(frame, event, _):
+            nonlocal before
+            if event == "line":
+                found.add((which, frame.f_code, before, before := frame.f_lineno))
+            return step
+        return step if frame.f_code.co_filename.startswith(home) else None
+    for case in cases:
+        layer, own = case.layer(torch.float32), case.arguments(case.input(3, dtype=torch.float32))
+        layer(*own[0])      # what is remembered of sizes is made
+        for which in (0, -1):
+            former = sys.gettrace()
+            sys.settrace(enter)
+            layer(*own[which])
+            sys.settrace(former)
+    return found
+
+
+def test_what_is_not_traced_takes_no_way_of_its_own():
+    "Compiling and exporting take long; a module that joins is traced too where its lines are those of no other."
+    assert ways(case for case in (*LAYERS, *PARTS, *MERGED) if case not in TRACED) <= ways(TRACED)
+
+
+@each(TRACED)
 @CPU_GPU
 def test_compiles_to_one_graph(case, device):
     "One of each kind with derivatives traced, too, and with all arguments, with which others are exported below."
     torch.compiler.reset()
-    layer = case.layer(torch.float32, device)
-    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager" if case in BARE else "eager")
+    layer, whole = case.layer(torch.float32, device), case in BARE
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager" if whole else "eager")
     x = case.input(2, dtype=torch.float32, device=device).requires_grad_()
-    inputs = [x, *(trained(layer).values() if case not in MERGED else ())]
-    for arguments in case.arguments(x)[:2 if case in BARE else 1]:
-        y, want = compiled(*arguments), layer(*arguments)
-        assert_close(y, want, rtol=1e-4, atol=1e-5)
-        for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (y, want)), strict=True):
-            assert_close(a, b, rtol=1e-4, atol=1e-5)
+    arguments, inputs = case.arguments(x)[-1 if whole else 0], [x, *(() if case in MERGED else trained(layer).values())]
+    y, want = compiled(*arguments), layer(*arguments)
+    assert_close(y, want, rtol=1e-4, atol=1e-5)
+    for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (y, want)), strict=True):
+        assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 BATCH = torch.export.Dim("batch", min=2, max=64)
+
+
+@each(TRACED)
+@pytest.mark.filterwarnings("ignore")
+def test_exports(case):
+    "For any batch: the number of samples is an input like others, which `len` would fix."
+    layer, given = case.layer(torch.float32), case.arguments(case.input(3, dtype=torch.float32))
+    arguments = given[0 if case in BARE else -1]
+    program = torch.export.export(layer, arguments, dynamic_shapes=tuple({0: BATCH} for _ in arguments)).module()
+    more = [t[[0, 1, 2, 1, 0]] for t in arguments]
+    assert_close(program(*more), layer(*more), rtol=1e-4, atol=1e-5)
 
 
 class SideBySide(torch.nn.Module):
@@ -166,43 +215,23 @@ class SideBySide(torch.nn.Module):
         return [layer(*own) for layer, own in zip(self.layers, arguments, strict=True)]
 
 
-def exported(cases):
-    """Layers as one program, for any batch: the number of samples is an input like others, which `len` would fix.
-
-    Besides, arguments for another batch, and what the layers say to them; a program of another batch says the same."""
-    layers = [case.layer(torch.float32) for case in cases]
-    given = [case.arguments(case.input(3, dtype=torch.float32)) for case in cases]
-    arguments = [own[0 if case in BARE and len(cases) == 1 else -1] for case, own in zip(cases, given, strict=True)]
-    more = [tuple(t[[0, 1, 2, 1, 0]] for t in own) for own in arguments]
-    shapes = tuple(tuple({0: BATCH} for _ in own) for own in arguments)
-    program = torch.export.export(SideBySide(layers), tuple(arguments), dynamic_shapes=(shapes,))
-    want = [layer(*own) for layer, own in zip(layers, more, strict=True)]
-    for case, got, y in zip(cases, program.module()(*more), want, strict=True):
-        assert_close(got, y, rtol=1e-4, atol=1e-5, msg=lambda m, c=case: f"{c.name}: {m}")
-    return program, more, want
-
-
-@each([case for case in [*TRACED, *PARTS, *MERGED] if case not in IN_ONNX or case in BARE])
-@pytest.mark.filterwarnings("ignore")
-def test_exports(case):
-    exported([case])
-
-
 @pytest.mark.parametrize("part", range(3))
 @pytest.mark.filterwarnings("ignore")
 def test_exports_to_onnx(part):
-    """With all arguments there are. What onnxscript makes simpler afterwards is its own, and takes long.
-
-    Several layers in one file: reading the list of operators takes longer than exporting one of them."""
+    """With all arguments there are, for a batch of this size; sizes that are not known take twice as long. What
+    onnxscript makes simpler afterwards is its own. Several layers in one file: reading the list of operators takes
+    longer than exporting one of them."""
     pytest.importorskip("onnx", reason="needs onnx")
     pytest.importorskip("onnxscript", reason="needs onnxscript")
     from onnx.reference import ReferenceEvaluator
     cases = IN_ONNX[part::3]      # with seven in one file one was wrong, alone and in pairs none
-    program, arguments, want = exported(cases)
-    run = ReferenceEvaluator(torch.onnx.export(program, dynamo=True, verbose=False, optimize=False).model_proto)
-    found = run.run(None, dict(zip(run.input_names, (a.numpy() for own in arguments for a in own), strict=True)))
-    for case, got, y in zip(cases, found, want, strict=True):
-        assert_close(torch.from_numpy(got), y, rtol=1e-4, atol=1e-5, msg=lambda m, c=case: f"{c.name}: {m}")
+    layers = [case.layer(torch.float32) for case in cases]
+    given = tuple(case.arguments(case.input(3, dtype=torch.float32))[-1] for case in cases)
+    run = ReferenceEvaluator(torch.onnx.export(SideBySide(layers), given, dynamo=True, verbose=False,
+                                               optimize=False).model_proto)
+    found = run.run(None, dict(zip(run.input_names, (a.numpy() for own in given for a in own), strict=True)))
+    for case, layer, own, got in zip(cases, layers, given, found, strict=True):
+        assert_close(torch.from_numpy(got), layer(*own), rtol=1e-4, atol=1e-5, msg=lambda m, c=case: f"{c.name}: {m}")
 
 
 @modules
