@@ -78,7 +78,7 @@ def rearrange(
     return S.reshape(*rows, *cols).permute(pairs).reshape([m * n for m, n in zip(rows, cols)])
 
 # %% ../nbs/03_factorization.ipynb #abb667ca
-def unrearrange(T: Tensor, rows: Sequence[int], cols: Sequence[int]) -> Tensor:     # what `rearrange` gives, back to S
+def unrearrange(T: Tensor, rows: Sequence[int], cols: Sequence[int]) -> Tensor:  # (M1 N1, …, Mk Nk) to (M1⋯Mk, N1⋯Nk)
     "The matrix whose rearrangement is `T`: the inverse of `rearrange`."
     pairs = list(zip(rows, cols))
     if T.shape != tuple(m * n for m, n in pairs):

@@ -35,13 +35,13 @@ def reachable_projection(
     return T.reshape(S.shape)
 
 # %% ../nbs/07_reachable.ipynb #d0784766
-def reachable_floor(S: Tensor, sizes: Sequence[int]) -> Tensor:     # as in `reachable_projection`, to (*batch,)
+def reachable_floor(S: Tensor, sizes: Sequence[int]) -> Tensor:     # (*batch, n, n), (N_1, …, N_k), to (*batch,)
     "Distance of a map to all weighted sums of Kronecker products of maps, in the Frobenius norm."
     W = check_map("reachable_floor", S, sizes)
     return torch.linalg.matrix_norm(W - reachable_projection(W, sizes)).to(S.dtype)
 
 # %% ../nbs/07_reachable.ipynb #7f100003
-def spectral_floor(S: Tensor, sizes: Sequence[int]) -> Tensor:      # as in `reachable_projection`, to (*batch,)
+def spectral_floor(S: Tensor, sizes: Sequence[int]) -> Tensor:      # (*batch, n, n), (N_1, …, N_k), to (*batch,)
     "A lower bound for the distance in the spectral norm: the largest norm of C_m S u_m over the modes m."
     W, norms = check_map("spectral_floor", S, sizes), []
     for m, N in enumerate(sizes):

@@ -125,11 +125,10 @@ def _check_ties(model: nn.Module, chosen: dict) -> None:
 # %% ../nbs/15a_replacing.ipynb #rp-new
 def put_layer(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.Module:
     "The model, with a module where names say; the empty name is the model itself."
+    if "" in names:
+        return module
     for name in names:
-        parent, _, last = name.rpartition(".")
-        if not name:
-            return module
-        setattr(model.get_submodule(parent), last, module)
+        model.set_submodule(name, module)
     return model
 
 # %% ../nbs/15a_replacing.ipynb #rp-stand-in
