@@ -11,7 +11,7 @@ from smallfiles import fails
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 from hot_nbdev.book import results_file  # noqa: E402
 from hot_nbdev.cli.commands import hot_motion, hot_predict  # noqa: E402
-from hot_nbdev.cli.motion import MotionJob  # noqa: E402
+from hot_nbdev.cli.fields import MotionJob  # noqa: E402
 from hot_nbdev.cli.tables import made_by, planned, read_tables  # noqa: E402
 from hot_nbdev.models import load_model  # noqa: E402
 from hot_nbdev.train.paired import read_scores  # noqa: E402

@@ -43,12 +43,10 @@ def _as_flags(message: str, names: Sequence[str]) -> str:
     return re.sub(r"(?<![\w.-])([a-z_]+)=(True|False|'\w+'|\d+|\([-\d, ]+\))?(?=[\s,.;:)]|$)", flag, message)
 
 
-def say(
-    text: str,      # a line
-) -> None:
+def say(line: str) -> None:
     "A line on stderr, of the first process only."
     if os.environ.get("RANK", "0") == "0":
-        print(text, file=sys.stderr, flush=True)
+        print(line, file=sys.stderr, flush=True)
 
 
 def _guarded(parser: argparse.ArgumentParser, names: Sequence, work: Callable):

@@ -255,15 +255,13 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
 
 # %% ../../nbs/65_jobs.ipynb #9d301a21
 JOBS = {        # name of the command, without hot_ -> its settings, or 'module:name' of them
-    "forecast": ForecastJob, "classify": ClassifyJob, "segment": "hot_nbdev.cli.motion:SegmentJob",
-    "motion": "hot_nbdev.cli.motion:MotionJob",
+    "forecast": ForecastJob, "classify": ClassifyJob, "segment": "hot_nbdev.cli.fields:SegmentJob",
+    "motion": "hot_nbdev.cli.fields:MotionJob",
 }
 
 
-def job_class(
-    kind: str,      # one of JOBS
-) -> type:          # a subclass of Job
-    "The settings of a command by its name."
+def job_class(kind: str) -> type:
+    "The settings of a command by its name, one of JOBS: a subclass of `Job`."
     return found(JOBS, kind)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a26
@@ -287,10 +285,7 @@ def build(
     config = config_for(job, tuple(sizes), channels, len(parts.about.get("classes", ())))
     with torch.random.fork_rng([]):
         torch.manual_seed(job.seed)
-        try:
-            return make_model(config), x
-        except TypeError as e:          # a setting that this attention does not have
-            raise ValueError(f"attention {job.label!r} with {job.attention_options}: {e}") from e
+        return make_model(config), x
 
 # %% ../../nbs/65_jobs.ipynb #9d301a29
 class Run(NamedTuple):

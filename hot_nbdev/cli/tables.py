@@ -172,9 +172,7 @@ def scripts() -> dict[str, Script]:     # such as 'kin.csv' or 'nearest/rows/mot
     return found
 
 
-def results_of(
-    table: RunTable,
-) -> str:               # such as "pair/rows/motion.csv"
+def results_of(table: RunTable) -> str:         # such as "pair/rows/motion.csv"
     "The file below studies/ that its runs add their rows to."
     folder = table.settings.get("results") or table.results or "results"
     return f"{folder.removeprefix('studies/')}/{table.command}.csv"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
+from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import run_job
-from hot_nbdev.cli.motion import MotionJob
 from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.names import ATTENTIONS, kronecker
 from hot_nbdev.train.results import read_rows, write_csv

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import torch
 
+from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import build
-from hot_nbdev.cli.motion import MotionJob
 from hot_nbdev.train.results import processor, write_csv
 
 NORM = {"attention_options": {"qk_norm": True}}

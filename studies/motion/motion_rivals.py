@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import build
-from hot_nbdev.cli.motion import MotionJob
 from hot_nbdev.cli.tables import planned, read_tables
 from hot_nbdev.data.moved import motion_data
 from hot_nbdev.train.loop import schedule

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from hot_nbdev.cli.motion import MotionJob
+from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.tables import made_by, planned, read_tables
 from hot_nbdev.data.moved import motion_data
 from hot_nbdev.models import load_model

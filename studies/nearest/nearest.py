@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
+from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import run_job
-from hot_nbdev.cli.motion import MotionJob
 from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.data import Splits, digest
 from hot_nbdev.data.moved import FIELDS, Drawn, white_fields
