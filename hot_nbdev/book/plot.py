@@ -70,7 +70,7 @@ def save_picture(
         return 'no picture, since matplotlib is not installed: pip install "hot_nbdev[train]"'
     return f"wrote {path}"
 
-
+# %% ../../nbs/63_plot.ipynb #f842932d
 def draw_run(
     history: Sequence[dict],    # numbers of each epoch, as in a `Result`
     best: int,                  # the epoch whose weights were kept

@@ -48,7 +48,7 @@ def say(line: str) -> None:
     if os.environ.get("RANK", "0") == "0":
         print(line, file=sys.stderr, flush=True)
 
-
+# %% ../../nbs/68_commands.ipynb #7433fe1f
 def _guarded(parser: argparse.ArgumentParser, names: Sequence, work: Callable):
     "Errors that a user can mend become one line and exit status 1."
     try:
@@ -95,7 +95,7 @@ def _report(job: Job, run: Run) -> str:
         repr(Table(lines, 4)), f"on the test part, with epoch {best} of {run.result.epochs}, after {run.result.seconds:.0f} s of training",
         f"row in {run.table}, model in {run.folder}", drawn, f"next: hot_predict {shlex.quote(str(run.folder))} {after}"])
 
-
+# %% ../../nbs/68_commands.ipynb #10b7e7bf
 def _train(job: Job) -> None:
     "One run with its report."
     _check_packages(job)
@@ -141,7 +141,7 @@ def hot_forecast(argv: Sequence[str] | None = None) -> None:
 
 data: {', '.join(SERIES)}, or a table: columns apart by comma, semicolon or tab, the first that can be read as times being these""", argv)
 
-
+# %% ../../nbs/68_commands.ipynb #7121dd22
 def hot_classify(argv: Sequence[str] | None = None) -> None:
     "Train a classifier of pictures or volumes and add a row to results/classify.csv."
     _command("classify", hot_classify.__doc__, f"""  hot_classify --data vesselmnist3d --epochs 100
@@ -155,7 +155,7 @@ def hot_classify(argv: Sequence[str] | None = None) -> None:
 data: {', '.join(VOLUMES)} (with or without mnist3d), a set of pictures of MedMNIST such as pathmnist, or an .npz with
 train_images, train_labels and so on for val and test, and train_masks where places are missing""", argv)
 
-
+# %% ../../nbs/68_commands.ipynb #615220bf
 def hot_segment(argv: Sequence[str] | None = None) -> None:
     "Train a segmenter of a scene and add a row to results/segment.csv."
     _command("segment", hot_segment.__doc__, """  hot_segment --data indian_pines --epochs 50
@@ -164,7 +164,7 @@ def hot_segment(argv: Sequence[str] | None = None) -> None:
 
 data: indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy file with --labels""", argv)
 
-
+# %% ../../nbs/68_commands.ipynb #f02a2a0e
 def hot_motion(argv: Sequence[str] | None = None) -> None:
     "Train a model that follows a moving field, or aligns tables, and add a row to results/motion.csv."
     _command("motion", hot_motion.__doc__, """  hot_motion --data white --size 16 16 --epochs 10
@@ -207,7 +207,7 @@ def _changes(texts: Sequence[str], job: type) -> dict:
     check_names("--set", list(found), list(known))
     return {name: getattr(job.from_dict({name: value}), name) if name == "horizon" else value for name, value in found.items()}
 
-
+# %% ../../nbs/68_commands.ipynb #e4cf43b7
 def _jobs(name: str, table, given: argparse.Namespace) -> list:
     "(title, job) for each run of a table, in folders of their own."
     job, found = job_class(table.command), []
@@ -238,7 +238,7 @@ def _made(file: str, tables: dict) -> str:
     more = ". It makes the lines that the file lacks: take out those that you want again" if adds else ""
     return f"{file} is made by {command} in the source repository; the package does not carry the script{more}"
 
-
+# %% ../../nbs/68_commands.ipynb #e4673313
 def _again(job: Job, stored: list) -> str:
     "Make the run of a row once more; its numbers beside those of the row."
     lines = []
@@ -251,7 +251,7 @@ def _again(job: Job, stored: list) -> str:
         lines.append(f"{same}: " + ", ".join(f"{key} {new[key]:.6g} (was {float(old[key]):.6g})" for key in numbers))
     return "\n".join(lines)
 
-
+# %% ../../nbs/68_commands.ipynb #22b30e6b
 def _reproduce(name: str, table, given: argparse.Namespace) -> None:
     "Run what is missing of a table."
     jobs, lost = _jobs(name, table, given), []

@@ -23,7 +23,7 @@ def _flip_scenes(x, y):
     "Each picture turned around along rows and columns by chance, with its labels."
     return random_flips(x, (x.ndim - 3, x.ndim - 2), y, (1, 2))
 
-
+# %% ../../nbs/66_field_jobs.ipynb #18452570
 @dataclass(frozen=True)
 class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, patch=(2,)), TrainConfig, Places):
     "What hot_segment is told."

@@ -297,7 +297,7 @@ class Run(NamedTuple):
     folder: Path    # of the model
     file: str | None    # that the data were read from, if it is one
 
-
+# %% ../../nbs/65_jobs.ipynb #e4c58fb3
 def run_job(
     job: Job,
     say: Callable = print,      # takes lines that say what is being done

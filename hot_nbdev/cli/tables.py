@@ -94,7 +94,7 @@ def _steps(name: str, table: RunTable, changes: dict) -> list:
     agree = [step for step in table.each if all(changes.get(key, value) == value for key, value in step.items())]
     return agree or [step for step in table.each if not asked or step.get("horizon", asked) == asked]
 
-
+# %% ../../nbs/67_tables.ipynb #65fec25f
 def planned(
     name: str,                          # of the table, for titles and errors
     table: RunTable,
@@ -145,7 +145,7 @@ def made_by(
     except (ValueError, KeyError, TypeError, AttributeError):       # a row of another kind, or of settings that no longer exist
         return False
 
-
+# %% ../../nbs/67_tables.ipynb #820d9292
 def is_done(
     job: Job,
     rows: Sequence,     # of `read_rows`

@@ -85,7 +85,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
     return {f"{name}/{key}" + "!" * (not isinstance(v, Tensor)): _own(torch.as_tensor(v))
             for name, values in state.items() for key, v in values.items() if isinstance(v, Tensor | int | float)}
 
-
+# %% ../../nbs/54_devices.ipynb #967d286c
 def _set_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict) -> None:
     "Put back what an optimizer remembered; its settings stay."
     if not tensors:         # such as SGD without momentum, which remembers nothing
@@ -108,7 +108,7 @@ def run_tensors(run) -> dict:
         kinds["average"] = model_tensors(run.average.module)
     return {"random": random, **{f"{kind}.{name}": t for kind, each in kinds.items() for name, t in each.items()}}
 
-
+# %% ../../nbs/54_devices.ipynb #8a160d1c
 def set_run_tensors(run, tensors: dict, updates: int) -> None:
     "Take a `Run` back to where `run_tensors` read it, after so many updates."
     a, kind = run.accelerator, lambda prefix: {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
@@ -132,7 +132,7 @@ def write(run, work: Callable) -> None:
         raise OSError(f"fit: writing to {run.checkpoints.folder} failed ({e}); {run.checkpoints.last_good()}; make room and "
                       "start the same run again") from e
 
-
+# %% ../../nbs/54_devices.ipynb #f407d303
 def save_run(run) -> None:
     "Write a checkpoint."
     run.state.seconds = time.perf_counter() - run.clock
@@ -141,7 +141,7 @@ def save_run(run) -> None:
     del state["folder"]
     write(run, lambda: run.checkpoints.save(run.state.step, tensors, state))
 
-
+# %% ../../nbs/54_devices.ipynb #66a02402
 def save_model(run) -> None:
     "Weights, and the configuration, if it describes them: then `load_model` reads both."
     from safetensors.torch import save_file

@@ -26,7 +26,7 @@ def scores_name(
     more = "" if horizon is None else f"-{horizon}"
     return f"scores/{run}{more}.npz" if len(kept) and None not in kept else ""
 
-
+# %% ../../nbs/56_paired.ipynb #299310cd
 def write_scores(
     path,               # of an .npz file
     kept: Sequence,     # of dicts of tensors, batch by batch; the samples are their first axis
@@ -40,7 +40,7 @@ def write_scores(
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     atomic_write(path, write)
 
-
+# %% ../../nbs/56_paired.ipynb #fb72d73c
 def read_scores(
     row: dict,              # of `read_rows`
     folder: str | Path,     # of the table that the row is from
@@ -93,7 +93,7 @@ def _placements(label: np.ndarray, runs: np.ndarray) -> tuple:
     V, W = ((ranks[:, own] - rankdata(runs[:, own], axis=1)) / (~own).sum() for own in (positive, ~positive))
     return V.mean(0), 1 - W.mean(0)
 
-
+# %% ../../nbs/56_paired.ipynb #bb495801
 def delong(
     label: np.ndarray,      # (n,) 0 or 1, or bool; two of each at least
     one: np.ndarray,        # (n,) scores; the higher, the more likely 1; or (runs, n), of several runs
@@ -131,7 +131,7 @@ def paired_t(
     ends, p = found.confidence_interval(), found.pvalue if error else mean == 0
     return Compared(*map(float, (a.mean(), b.mean(), mean, error, correlation, *ends, p)))
 
-
+# %% ../../nbs/56_paired.ipynb #58534011
 def holm(
     ps: Sequence[float],    # p values of several tests
 ) -> list:                  # corrected, in the order in which they came

@@ -36,7 +36,7 @@ class Tensors(TensorDataset):
     def to(self, device) -> "Tensors":
         return type(self)(*(t.to(device) for t in self.tensors))
 
-
+# %% ../../nbs/52_parts.ipynb #eb8450ae
 class Samples:
     "A part made of a data set that gives one sample at a time; it stays where it is."
     def __init__(self, dataset: Dataset | list):
@@ -80,7 +80,7 @@ class Sampled:
     def to(self, device) -> "Sampled":
         return Sampled(self.part.to(device) if hasattr(self.part, "to") else self.part, self.samples)
 
-
+# %% ../../nbs/52_parts.ipynb #2a1c5ed5
 def sampled(
     part,                       # of training
     samples: int | None,        # of an epoch; None: all, each once

@@ -44,7 +44,7 @@ def write_csv(
             writer.writerows(rows)
     atomic_write(path, write)
 
-
+# %% ../../nbs/55_results.ipynb #f6d2c624
 def _read(path) -> tuple:       # header, rows
     "Header and rows of a table, or an error that says what is wrong with the file."
     try:
@@ -73,7 +73,7 @@ def check_results(path) -> None:
     if not (first == path or first.is_dir()) or not os.access(first, os.W_OK):
         raise ValueError(f"{path} cannot be written; name a file in a folder that can")
 
-
+# %% ../../nbs/55_results.ipynb #51184813
 def append_row(
     path,           # of a CSV file, made if absent
     row: dict,      # column -> value
@@ -118,7 +118,7 @@ def _peak_mb(device: torch.device) -> float:
         return math.nan
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
 
-
+# %% ../../nbs/55_results.ipynb #c751b2b3
 def _multiply_adds(model: nn.Module, sample: Tensor) -> int | None:
     "Of one sample, counted without computing anything; None for a model that this cannot be done with."
     from hot_nbdev.cost import count
@@ -127,7 +127,7 @@ def _multiply_adds(model: nn.Module, sample: Tensor) -> int | None:
     except (RuntimeError, NotImplementedError, TypeError, ValueError):
         return None
 
-
+# %% ../../nbs/55_results.ipynb #be6c60ca
 def _place(device: torch.device) -> dict:
     "Columns that say where a run took place, and with what."
     cpu = f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads"
@@ -191,7 +191,7 @@ def summarize(
         table.append(line)
     return table
 
-
+# %% ../../nbs/55_results.ipynb #0d367e8a
 def mean_of(
     rows: Sequence,     # of `read_rows`
     column: str,        # of numbers

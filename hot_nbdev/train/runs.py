@@ -147,7 +147,7 @@ def _part_facts(part) -> dict | str:
     held = vars(part) if hasattr(part, "__dict__") else {"content": part}        # a list has no attributes
     return {"samples": len(part), "class": type(part).__name__, **{name: content(value) for name, value in held.items()}}
 
-
+# %% ../../nbs/57_runs.ipynb #e6c90b94
 def _optimizer_facts(make: Callable | None, model: nn.Module, config) -> dict:
     "Which optimizer with which settings; a factory is asked."
     if make is None:

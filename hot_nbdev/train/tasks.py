@@ -108,7 +108,7 @@ def mean_scores(
     "Scores, averaged over the first modes where labels lack them, such as the dates of one place."
     return output.mean(list(range(1, output.ndim - target.ndim))) if output.ndim > target.ndim + 1 else output
 
-
+# %% ../../nbs/53_tasks.ipynb #571342c3
 @dataclass(eq=False)
 class Labels(Task):
     "Cross entropy over classes, the last axis of an output; a label of -1 does not count."
