@@ -64,7 +64,6 @@ def _check_input(name: str, x: Tensor, order: int, dim: int, what: str) -> None:
         raise ValueError(f"{name}: {what} must be (*batch, {modes}, {dim}) with {order} modes and {dim} features, but is "
                          f"{tuple(x.shape)}; change order or dim, or move the features to the end")
 
-# %% ../nbs/05a_door.ipynb #c870170b
 def _check_mask(name: str, mask: Tensor, shape: Sequence[int], order: int, what: str) -> None:
     own = "mask" if what == "x" else "context_mask"
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:

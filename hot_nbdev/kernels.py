@@ -146,7 +146,6 @@ def hidden(
     "t with a value in place of what takes no part."
     return t if keys is None else t.masked_fill(~keys, value)
 
-# %% ../nbs/09_kernels.ipynb #f3bf0e43
 def features_of(
     phi: Callable,               # (…, d) -> (…, M), not negative
     q: Tensor, k: Tensor,        # queries, (…, N, d), and keys, (…, N', d), divided by d^(1/4)

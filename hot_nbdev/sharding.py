@@ -85,7 +85,6 @@ def part_sizes(n: int, parts: int, multiple: int = 1) -> list:
     ends = [min(n, multiple * (i * each + min(i, more))) for i in range(parts + 1)]
     return [b - a for a, b in zip(ends, ends[1:])]
 
-# %% ../nbs/26_sharding.ipynb #4b7ae726
 class Cut:
     "A mode whose positions stand on the processes of a group."
     def __init__(self, mode: int, sizes: Sequence[int], group):     # mode counted from 0; sizes of the parts
