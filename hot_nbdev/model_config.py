@@ -8,7 +8,7 @@ __all__ = ['FORMAT', 'BLOCKS', 'MODELS', 'READOUTS', 'ModelConfig', 'InTurn', 'H
 
 # %% ../nbs/11d_model_config.ipynb #cfgimp
 import dataclasses
-from collections.abc import Mapping
+from collections import ChainMap
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -81,16 +81,10 @@ def _former(settings: dict) -> dict:
     return now
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1
-class InTurn:
-    "Names of a table; several of them with a plus between them are a name too."
-    def __init__(self, table: Mapping):
-        self.table = table
-
-    def __iter__(self):
-        return iter(self.table)
-
+class InTurn(ChainMap):
+    "The names of a table as it grows; several of them with a plus between them are a name too."
     def __contains__(self, names) -> bool:
-        return isinstance(names, str) and names.count("+") < BLOCKS and all(n in self.table for n in names.split("+"))
+        return isinstance(names, str) and names.count("+") < BLOCKS and all(n in self.maps[0] for n in names.split("+"))
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1t
 class _Encoder(ModelConfig):
