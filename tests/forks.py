@@ -1,7 +1,10 @@
-"""Work in processes of their own: one that begins where this one is, with torch imported, or a fresh one."""
+"""Work in processes of their own, which begin where this one is, with torch imported, or anew; and servers."""
 import os
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
+from http.server import ThreadingHTTPServer
 from multiprocessing import get_context
 
 FORK = get_context("fork")
@@ -26,6 +29,15 @@ def run(path, work, *args):
     process = start(spoken, path, work, *args)
     process.join(300)
     return process.exitcode, path.read_text()
+
+
+@contextmanager
+def serving(handler):
+    "The address of a server on this machine, in a thread that soon sees when it shall end."
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def fresh(code, folder, *words):

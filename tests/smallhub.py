@@ -6,25 +6,24 @@ import base64
 import hashlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote
+
+from forks import serving
 
 
 class SmallHub:
     def __init__(self):
         self.repositories, self.commits = {}, {}        # name -> branch -> commit; commit -> file -> bytes
         self.asked = []
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Desk", (Desk,), {"hub": self}))
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
+        self.server = serving(type("Desk", (Desk,), {"hub": self}))
 
     def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.address = self.server.__enter__()
         return self
 
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
+    def __exit__(self, *error):
+        return self.server.__exit__(*error)
 
     def commit(self, repo, branch, files):
         "A commit with these files beside those that were there; its number."

@@ -1,26 +1,11 @@
 """What the page on attention along some modes does not try."""
 import pytest
 import torch
-from layers import DIM, HEADS, Axial, Divided, Full, Multi, random_mask
+from layers import DIM, HEADS, Axial, Divided, Full, Multi
 
 from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention
 from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures
-
-
-@pytest.mark.parametrize("options", [
-    dict(), dict(causal=(1,)), dict(kernel=torch.relu), dict(qk_norm=True, bias=False),
-    dict(kernel=torch.exp, causal=(0, 2))])
-def test_one_group_of_all_modes_is_full_attention_to_the_last_bit(options):
-    full = Full(DIM, HEADS, 3, **options)
-    axial = Axial(DIM, HEADS, 3, [(0, 1, 2)], **options)
-    axial.load_state_dict({k.replace("to_q.", "to_q.0.").replace("to_k.", "to_k.0."): v
-                           for k, v in full.state_dict().items()})
-    x, mask = torch.randn(2, 3, 2, 4, DIM), random_mask(2, 3, 2, 4)
-    for arguments in [(x,), (x, mask)]:
-        assert torch.equal(axial(*arguments), full(*arguments))
-        assert torch.equal(axial.maps(*arguments)[0], full.maps(*arguments)[0])
-    assert cost(axial, (3, 2, 4)).multiply_adds == cost(full, (3, 2, 4)).multiply_adds
 
 
 def largest(layer, *sizes):

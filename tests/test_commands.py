@@ -29,7 +29,6 @@ from hot_nbdev.cli.commands import (  # noqa: E402
     say,
 )
 from hot_nbdev.cli.jobs import config_for, job_class  # noqa: E402
-from hot_nbdev.models import make_model  # noqa: E402
 from hot_nbdev.train import runs  # noqa: E402
 from hot_nbdev.train.paired import read_scores  # noqa: E402
 from hot_nbdev.train.results import append_row, read_rows  # noqa: E402
@@ -105,27 +104,6 @@ def test_wrong_settings_are_named(capsys, tmp_path, text, message):
 def test_a_wrong_option_names_itself(capsys, command, words, message):
     said = fails(capsys, command, "--data", "x", *words.split(), status=2)
     assert f"argument {words.split()[0]}: {message}" in said
-
-
-SPACE = {       # the search spaces of both papers
-    "depth": [1, 2, 3, 4, 6], "dim": [64, 128, 256], "dropout": [0, 0.1, 0.2, 0.3, 0.4], "heads": [1, 2, 4, 8, 16],
-    "weight_decay": [0.01, 0.1, 0.3, 0.5], "stem_width": [3, 5, 7], "readout": ["mean", "flatten"],
-    "positions": ["none", "learned", "sincos", "rotary"],
-    "attention": ["hot1", "hot2", "full", "divided", "spatial", "multiscale"]}
-
-
-@pytest.mark.parametrize("kind, sizes, patches", [
-    ("forecast", (96, 8), [1, 2, 4, 8, 16]), ("classify", (28, 28, 28), [2, 4]), ("segment", (16, 16), [2, 4])])
-def test_every_choice_of_the_papers_can_be_made(kind, sizes, patches):
-    "One choice at a time; attention in time alone is for series. The settings check numbers, the model names."
-    known, more = job_class(kind)().to_dict(), {"patch": [[p] for p in patches]}
-    if kind == "forecast":
-        more |= {"attention": [*SPACE["attention"], "temporal"], "heads": [*SPACE["heads"], 32]}
-    for name, values in {**SPACE, **more}.items():
-        for value in values if name in known else ():
-            config = config_for(job_class(kind).from_dict({"data": "x", "depth": 1, name: value}), sizes, 1, 2)
-            if isinstance(value, str):
-                make_model(config, device="meta")
 
 
 def test_forecasts_from_file_to_file(capsys):

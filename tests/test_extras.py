@@ -33,7 +33,7 @@ def asked(extra):
     return seen
 
 
-@pytest.mark.parametrize("extra", ["train", "book", "peers", "gpu"])
+@pytest.mark.parametrize("extra", ["book", "peers", "gpu"])     # with `book` comes `train`
 def test_an_extra_leaves_the_torch_that_is_there(extra):
     found = asked(extra)
     assert "torchvision" not in found and "torchaudio" not in found

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from forks import serving
 
 from hot_nbdev.data.files import Source, check_numbers, fetch, file_hash, load_array, official_file
 
@@ -41,10 +42,8 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def home():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serving(Server) as address:
+        yield address
 
 
 def files(folder):

@@ -1,10 +1,9 @@
 """Queries on another grid: contexts, masks on both sides, sizes that must agree."""
-import random
 from functools import partial
 
 import pytest
 import torch
-from layers import DIM, F64, GRIDS, HEADS, Axial, Full, K, Multi, bare, each, random_mask, tensor
+from layers import DIM, F64, GRIDS, HEADS, Axial, Full, K, Multi, each, random_mask, tensor
 from torch.testing import assert_close
 
 from hot_nbdev.attention import FullAttention
@@ -16,26 +15,6 @@ from hot_nbdev.rivals.fields import AxialTokenAttention
 from hot_nbdev.transformer import Block, FeedForward
 
 grids = each(GRIDS)
-
-
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_additive_tokens_make_it_full_cross_attention(k, seed):
-    "The theorem of the chapter, in float64, with sizes of their own on both sides."
-    torch.manual_seed(seed)
-    part = torch.arange(4 * k) % (2 * k) // 2
-    layer = bare(4 * k, 2, k).double()
-    for f in (layer.to_q, layer.to_k):
-        f.weight.data *= part[:, None] == torch.arange(4 * k)[None] // 4
-    full = FullAttention(4 * k, 2, k).double()
-    full.load_state_dict(layer.state_dict())
-
-    def additive(sizes):
-        return torch.cat([torch.randn(n, 4).double().reshape([n if a == m else 1 for a in range(k)] + [4])
-                         .expand(*sizes, 4) for m, n in enumerate(sizes)], -1)
-    x, c = (additive([random.Random(100 * seed + 10 * i + m).randint(1, 5) for m in range(k)]) for i in range(2))
-    assert_close(layer.dense_map(x, context=c), full.dense_map(x, context=c), rtol=0, atol=1e-12)
-    assert_close(layer(x, context=c), full(x, context=c), rtol=0, atol=1e-12)
 
 
 WRONG = [
@@ -163,18 +142,6 @@ def test_what_latents_may_not_read_has_no_say(kind):
     frame, larger = x.new_full((2, 6, 8, DIM), 3.0), torch.zeros(2, 6, 8, dtype=torch.bool)
     frame[:, :4, :6], larger[:, :4, :6] = x, mask
     assert_close(model(frame, larger)[:, :4, :6][mask], y)
-
-
-@kinds
-def test_all_of_a_field_reaches_its_answers_through_the_latents(kind):
-    model, x = latents(kind), tensor(1, 4, 6, DIM).requires_grad_()
-    model(x)[0, 0, 0].square().sum().backward()
-    assert (x.grad.abs().sum(-1) > 0).all() and all(p.grad is not None for p in model.parameters())
-    read, write = model.read.attention, model.write.attention
-    z = model.latents.expand(1, 2, 3, DIM)
-    path = write.dense_map(x, context=z) @ read.dense_map(z, context=x)
-    assert torch.linalg.matrix_rank(path).max() <= 6
-    assert_close(path.sum(-1), torch.ones_like(path[..., 0]))
 
 
 def test_a_field_with_its_slices_exchanged_is_answered_so():

@@ -23,6 +23,7 @@ def whole():
     return made, made.markdown()
 
 
+@functools.cache
 def readers(name, answers):
     made, texts = whole()
     return lab.for_readers(made, name, texts, answers)

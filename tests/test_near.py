@@ -116,17 +116,6 @@ def test_mode_dropout_of_an_axis_draws_once_for_a_slice_and_leaves_rows_empty_th
         assert_close(S.sum(-1), rows.squeeze(-1).expand(S.shape[:-1]).double())
 
 
-def test_mode_dropout_has_the_expectation_that_is_said():
-    "Independent draws: the mean of the joint map is the Kronecker product of (1 - p) S + p I."
-    p = (0.3, 0.5)
-    layer, x = make(K, 2, by_mode={m: dict(dropout=p[m]) for m in (0, 1)}), tensor(2, 3, DIM)
-    want = [(1 - p[m]) * S[0] + p[m] * torch.eye(len(S[0])) for m, S in enumerate(layer.maps(x))]
-    layer.train()
-    many = layer.maps(x.expand(20_000, 2, 3, DIM))
-    found = torch.einsum("bij,bkl->ikjl", many[0][:, 0], many[1][:, 0]) / 20_000
-    assert_close(found, torch.einsum("ij,kl->ikjl", *want), rtol=0, atol=0.02)
-
-
 def test_what_cannot_be_a_window_a_table_or_a_chance_is_refused():
     q = tensor(1, 1, 3, 4)
     for size, dilation in ((-1, 1), (2, 0)):

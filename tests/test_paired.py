@@ -36,19 +36,18 @@ def by_pairs(label, scores):
     return above.mean((1, 2)), S
 
 
-def two_scores(seed, n=80, ties=False, shared=0.7):
+def two_scores(seed, ties):
     "Labels, and scores of two models that make similar errors."
     g = np.random.default_rng(seed)
-    label = (np.arange(n) % 4 == 0).astype(int)
-    both = g.standard_normal(n)
-    found = [label + shared * both + (1 - shared) * g.standard_normal(n) for _ in range(2)]
+    label, both = (np.arange(80) % 4 == 0).astype(int), g.standard_normal(80)
+    found = [label + 0.7 * both + 0.3 * g.standard_normal(80) for _ in range(2)]
     return label, *((np.round(s, 1) if ties else s) for s in found)
 
 
 @pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 def test_delong_is_what_all_pairs_give(seed, ties):
-    label, one, other = two_scores(seed, ties=ties)
+    label, one, other = two_scores(seed, ties)
     auc, S = by_pairs(label, (one, other))
     found = delong(label, one, other)
     error = math.sqrt(S[0, 0] + S[1, 1] - 2 * S[0, 1])
@@ -63,25 +62,6 @@ def test_delong_is_what_all_pairs_give(seed, ties):
     assert turned.difference == -found.difference and turned.p == pytest.approx(found.p)
     ranks = delong(label.astype(bool), *(stats.rankdata(s) for s in (one, other)))      # only the order counts
     assert ranks.error == pytest.approx(found.error, rel=1e-10)
-
-
-def test_delong_and_the_bootstrap_within_classes_agree():
-    label, one, other = two_scores(1, n=400)
-    exact = delong(label, one, other)
-
-    def difference(*drawn):
-        i = np.concatenate(drawn)
-        return roc_auc_score(label[i], one[i]) - roc_auc_score(label[i], other[i])
-    drawn = stats.bootstrap([np.flatnonzero(label == c) for c in (0, 1)], difference, n_resamples=200, vectorized=False,
-                            method="percentile", random_state=0)
-    assert drawn.standard_error == pytest.approx(exact.error, rel=0.1)
-    assert tuple(drawn.confidence_interval) == pytest.approx((exact.low, exact.high), abs=0.4 * exact.error)
-
-
-def test_delong_rejects_as_often_as_it_says():
-    "Two models that are equally good: a p below 0.1 in about a tenth of the test parts."
-    p = np.array([delong(*two_scores(seed, n=120)).p for seed in range(250)])
-    assert 0.06 < (p < 0.1).mean() < 0.15
 
 
 def test_delong_where_there_is_no_variance():

@@ -9,9 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
-from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import book
 import pytest
 import smallbook
 from browser import chromium
+from forks import serving
 
 ROOT = Path(__file__).resolve().parent.parent
 SITE = ROOT / "tools" / "book.py"
@@ -175,13 +174,8 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-@contextmanager
 def served_from(site):
-    handler = functools.partial(Quiet, directory=site)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    return serving(functools.partial(Quiet, directory=site))
 
 
 @pytest.fixture
