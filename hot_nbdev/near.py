@@ -95,8 +95,7 @@ class LearnedBias(nn.Module):
         nn.init.zeros_(self.table)
 
     def forward(self, score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        last = self.table.shape[1] - 1
-        return score + self.table[h, ((i - j) - self.first).clamp(0, last)].to(score.dtype)
+        return score + self.table[h, (i - j - self.first).clamp(0, self.table.shape[1] - 1)].to(score.dtype)
 
 # %% ../nbs/24_near.ipynb #04fcf6b0
 class ModeDropout(nn.Module):

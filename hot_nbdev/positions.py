@@ -101,8 +101,7 @@ def frequencies(
     "The angle per step of each plane."
     if dim < 2 or dim % 2 or base <= 0:
         raise ValueError(f"frequencies: dim is {dim} and base {base}; features are taken in pairs, so give a positive even dim, and a positive base")
-    planes = dim // 2
-    return base ** (-torch.arange(planes, device=device, dtype=dtype) / planes)
+    return base ** (-torch.arange(0, dim, 2, device=device, dtype=dtype) / dim)
 
 # %% ../nbs/10_positions.ipynb #b5f0a001
 def rotate(
