@@ -79,11 +79,8 @@ class Schematic:
         return f"Schematic: {self.alt}"
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e010
-def box(
-    x: float, y: float,             # of the top left corner
-    width: float, height: float,    # to the right, and downwards
-) -> list:                          # of (x, y), as a path takes them
-    "The four corners of a box."
+def box(x: float, y: float, width: float, height: float) -> list:       # of (x, y), as a path takes them
+    "The four corners of a box, from (x, y) at the top left to the right and downwards."
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
 def cells(
@@ -184,11 +181,8 @@ def bracket(
     d.text((start + end) / 2, y + 20, words, 13)
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e016
-def plus(
-    d: Schematic,
-    x: float, y: float,     # of its middle
-) -> None:
-    "A circle with a plus: the sum of what arrives."
+def plus(d: Schematic, x: float, y: float) -> None:
+    "A circle with a plus, its middle at (x, y): the sum of what arrives."
     d.parts.append(("", f'<circle cx="{_short(x)}" cy="{_short(y)}" r="11" stroke-width="1.4"/>'))
     d.seen += [(x - 12, y - 12), (x + 12, y + 12)]
     d.text(x, y, "+", 18)

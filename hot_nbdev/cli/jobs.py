@@ -265,21 +265,15 @@ def job_class(kind: str) -> type:
     return found(JOBS, kind)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a26
-def run_name(
-    job: Job,
-    parts,          # data in three parts
-) -> str:           # such as forecast-weather-96-product-seed0-1a2b3c4d
-    "A name that differs wherever a setting or the data differ."
+def run_name(job: Job, parts) -> str:       # such as forecast-weather-96-product-seed0-1a2b3c4d
+    "A name that differs wherever a setting or the data, in three parts, differ."
     digest = content([job.kind, job.numbers(), parts.fingerprint()])[:8]
     horizon = [str(job.horizon)] if job.kind == "forecast" else []
     return "-".join([job.kind, Path(job.data).stem, *horizon, job.label, f"seed{job.seed}", digest])
 
 # %% ../../nbs/65_jobs.ipynb #9d301a27
-def build(
-    job: Job,
-    parts,          # data in three parts
-) -> tuple:         # the model, and one input (1, …)
-    "The model for these data, with weights drawn from the seed."
+def build(job: Job, parts) -> tuple:        # the model, and one input (1, …)
+    "The model for data in three parts, with weights drawn from the seed."
     x = parts.train[torch.tensor([0])][0]
     sizes, channels = (x.shape[1:], 1) if job.kind == "forecast" else (x.shape[1:-1], x.shape[-1])
     config = config_for(job, tuple(sizes), channels, len(parts.about.get("classes", ())))

@@ -73,10 +73,7 @@ def train_step(
     return total, norm
 
 # %% ../../nbs/60_training_library.ipynb #ac6836c0
-def decay_groups(
-    model: nn.Module,
-    weight_decay: float = 0.01,
-) -> list:                      # two groups for an optimizer
+def decay_groups(model: nn.Module, weight_decay: float = 0.01) -> list:     # two groups for an optimizer
     "Parameters that decay, and those that do not: norms, biases, and whatever has fewer than two axes."
     norms = nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase
     inside = {id(p) for m in model.modules() if isinstance(m, norms) for p in m.parameters(recurse=False)}

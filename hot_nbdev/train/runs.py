@@ -179,12 +179,8 @@ def fingerprint(
     return json.loads(json.dumps(found))
 
 # %% ../../nbs/57_runs.ipynb #141d0245
-def differences(
-    old: dict,              # a fingerprint
-    new: dict,              # another
-    inside: str = "",       # name of what both are part of
-) -> list:                  # of words: 'model.dim was 8 and is 16'
-    "What differs in two fingerprints, by name."
+def differences(old: dict, new: dict, inside: str = "") -> list:    # of words: 'model.dim was 8 and is 16'
+    "What differs in two fingerprints, by name; `inside` is the name of what both are part of."
     lines = []
     for key in dict.fromkeys([*old, *new]):
         a, b, name = old.get(key), new.get(key), f"{inside}{key}"
