@@ -145,8 +145,8 @@ def official_file(
             except (OSError, ImportError) as e:
                 more = f". {e}"
         raise FileNotFoundError(f"{name}: {source.file} is not in {folder}. Get it from {source.home} (checksum "
-                                f"{source.checksum or 'not known'}) and put it there, or name another folder by folder= or "
-                                f"HOT_DATA{more}")
+                                f"{source.checksum or 'not known'}) and put it there, or name another folder by "
+                                f"folder= or HOT_DATA{more}")
     if path.is_file():
         _refuse_page(path, source.home)
     if verify and not (source.checksum or unchecked):
@@ -175,8 +175,8 @@ def load_arrays(
                 found[name] = stored[name]
         return found
     except KeyError as e:
-        raise ValueError(f"{op}: {path} should hold the array {name!r}, but holds {', '.join(stored.files) or 'nothing'}; "
-                         "rename the arrays, or get the official file") from e
+        raise ValueError(f"{op}: {path} should hold the array {name!r}, but holds "
+                         f"{', '.join(stored.files) or 'nothing'}; rename the arrays, or get the official file") from e
     except Exception as e:        # zip, zlib, end of file, pickle: numpy raises what its readers raise
         raise ValueError(f"{op}: {name} in {path} cannot be read ({type(e).__name__}: {' '.join(str(e).split())}); the "
                          "file is cut off, damaged or pickled; get it again") from e

@@ -76,14 +76,14 @@ class Drawn(Part):
         return self.batch(self.draws[indices])
 
     def fresh(self, x: Tensor, *rest: Tensor) -> tuple:
-        "As many samples as in this batch, drawn anew from torch's generator: an augmentation that makes the data endless."
+        "As many samples as in this batch, drawn anew from torch's generator: an augmentation without end."
         return tuple(t.to(x.device) for t in self.batch(self.draw(len(x)).to(self.fields.device)))
 
 # %% ../../nbs/62_moved.ipynb #8a6204fb
 class Shifted(Drawn):
     """Samples of fields that move: x holds frames 0 and 1, y is frame 2 where they can tell it and NaN elsewhere.
 
-    Fields may hold NaN where nothing was observed. Then a mask stands between x and y: true where a frame knows something."""
+    Where fields hold NaN nothing was observed; then a mask between x and y is true where a frame knows something."""
     made_of = ("fields", "draws", "sizes", "torus")
 
     def __init__(
@@ -120,18 +120,18 @@ class Shifted(Drawn):
 def _check_sources(fields: Tensor, sizes: Sequence[int], reach: Sequence[int], torus: bool) -> None:
     "Raise unless there is room for three frames in each mode."
     if not len(sizes) == len(reach) == fields.ndim - 1:
-        raise ValueError(f"Shifted: fields {tuple(fields.shape)} have {fields.ndim - 1} modes, but sizes is {tuple(sizes)} and "
-                         f"reach is {tuple(reach)}; give one number for each mode")
+        raise ValueError(f"Shifted: fields {tuple(fields.shape)} have {fields.ndim - 1} modes, but sizes is "
+                         f"{tuple(sizes)} and reach is {tuple(reach)}; give one number for each mode")
     for m, (n, r, L) in enumerate(zip(sizes, reach, fields.shape[1:])):
         need = n if torus else n + 2 * r
         if n < 1 or r < 0 or (L != n if torus else L < need):
-            what = f"the whole torus of {L}" if torus else f"at least {need}, for {n} positions moved twice by up to {r}"
-            raise ValueError(f"Shifted: mode {m} of the fields has size {L}, but the frames have {n}; they need {what}; choose "
-                             "another size or a smaller reach")
+            what = f"the whole torus of {L}" if torus else f"at least {need}, for {n} places moved twice by up to {r}"
+            raise ValueError(f"Shifted: mode {m} of the fields has size {L}, but the frames have {n}; they need "
+                             f"{what}; choose another size or a smaller reach")
 
 # %% ../../nbs/62_moved.ipynb #7829c962
 class Aligned(Drawn):
-    "Samples of tables in two orders: x holds table, the same in another order, a further sheet; y is the sheet in that order."
+    "Tables in two orders: x holds a table, the same in another order, a further sheet; y is the sheet in that order."
     made_of = ("fields", "draws", "sizes")
 
     def __init__(
@@ -139,18 +139,18 @@ class Aligned(Drawn):
         fields: Tensor,                         # sheets (F, L1, …, Lk) with the same rows and columns, at least two
         samples: int,                           # how many
         seed: int = 0,                          # of sheets, rows, columns and orders
-        sizes: Sequence[int] | None = None,     # of a table, (n1, …, nk), rows and columns by chance; default: all of them
+        sizes: Sequence[int] | None = None,     # of a table, (n1, …, nk), rows and columns by chance; default: all
     ):
         self.fields, self.sizes = fields, tuple(fields.shape[1:] if sizes is None else sizes)
         L, holes = tuple(fields.shape[1:]), bool(fields.isnan().any())
         fits = len(L) == len(self.sizes) and all(1 <= n <= l for n, l in zip(self.sizes, L))
         if not fits or len(fields) < 2 or holes:
-            raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {self.sizes}, and there are {len(fields)} of them"
-                             f"{', with NaN' * holes}; give one size for each mode, none larger than that of the sheets, and "
-                             "at least two sheets whose rows and columns are all known")
+            raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {self.sizes}, and there are "
+                             f"{len(fields)} of them{', with NaN' * holes}; give one size for each mode, none larger "
+                             "than that of the sheets, and at least two sheets whose rows and columns are all known")
         self.draws = self.draw(samples, torch.Generator().manual_seed(seed))
 
-    def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:   # (samples, 2 + 2 n1 + … + 2 nk), int64
+    def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:   # (samples, 2 + 2 n1 + … + 2 nk)
         "For each sample two sheets, then the places of all modes in the first order, then in the second."
         chance, F = torch.rand(samples, 2, generator=generator, dtype=torch.float64), len(self.fields)
         table = (chance[:, 0] * F).long()
@@ -171,7 +171,7 @@ class Aligned(Drawn):
 # %% ../../nbs/62_moved.ipynb #deae1021
 KINDS = {"white": white_fields, "smooth": smooth_fields}    # fields made on the spot
 FIELDS = {"train": 2048, "val": 256, "test": 256}           # how many of them
-MOST = 1 << 18                                              # positions of a frame: more would fill the memory before a word is said
+MOST = 1 << 18                                              # positions of a frame; more would fill the memory
 
 # %% ../../nbs/62_moved.ipynb #42d3a16c
 def _scaled(parts: list, told: Tensor) -> tuple:        # the parts; a scaler of all fields, or of each
@@ -184,8 +184,8 @@ def _in_turn(fields: Tensor, mode: int) -> tuple:
     "The first seven tenths of the fields, or of another mode, the next tenth, the last two; scaled by the first."
     n = fields.shape[mode] if fields.ndim > mode else 0
     if n < 10 or fields.ndim < 2:
-        raise ValueError(f"motion_data: {n} {'rows' if mode else 'fields'}, of shape {tuple(fields.shape)}, do not make "
-                         "three parts; give at least 10")
+        raise ValueError(f"motion_data: {n} {'rows' if mode else 'fields'}, of shape {tuple(fields.shape)}, do not "
+                         "make three parts; give at least 10")
     cuts = fields.tensor_split([n * 7 // 10, n * 8 // 10], mode)
     return _scaled(list(cuts), cuts[0][..., None])
 
@@ -194,21 +194,21 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
     "Fields of the three parts, whether they are on a torus, and more of what is known of them."
     if name in KINDS:           # all different
         chance = torch.Generator().manual_seed(seed)
-        return [KINDS[name](count, sizes, chance) for count in FIELDS.values()], True, {"md5": None, "input": {"own": True}}
+        return [KINDS[name](n, sizes, chance) for n in FIELDS.values()], True, {"md5": None, "input": {"own": True}}
     if Path(name).suffix == ".npy":
         array = load_array(name, op="motion_data")
         check_numbers(array, f"motion_data: fields (F, n1, …, nk) of {name}", holes=True)
         parts, scaler = _in_turn(torch.from_numpy(array.astype("float64")), 1 if move == "align" else 0)
         return parts, False, {"md5": None, "input": {**scaler.lists(), "own": False}}
     if name not in ("indian_pines", "sentinel2") or move == "align":
-        raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, and the path of a .npy of fields (F, n1, …, nk) "
-                         "or sheets (F, rows, columns); for shifts, the scenes indian_pines and sentinel2")
+        raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, and the path of a .npy of fields "
+                         "(F, n1, …, nk) or sheets (F, rows, columns); for shifts, indian_pines and sentinel2")
     scene = load_scene(name, **finding)
     values = scene.values.movedim((0, 1), (-2, -1))         # bands, or dates and bands, first
     values = values.reshape(-1, *values.shape[-2:]).double()
     values = values[:: max(1, len(values) // 64)]           # neighbouring bands are nearly the same
     H, W = values.shape[1:]
-    left = W - max(W // 3, -(-W * 48 // 100))               # the left part, and the upper and lower half of the right one
+    left = W - max(W // 3, -(-W * 48 // 100))               # the left part, and the two halves of the right one
     parts = [values[:, :, :left], values[:, :H // 2, left:], values[:, H // 2:, left:]]
     return _scaled(parts, parts[0].movedim(0, -1))[0], False, {"md5": scene.md5, "input": {"own": True}}
 
@@ -225,15 +225,15 @@ def motion_data(
     "Fields that move, or tables to be aligned, in three parts that share no field, no pixel and no row."
     check_whole("motion_data", 1, samples=samples, **{f"size {m} of a frame": n for m, n in enumerate(sizes)})
     if not sizes or prod(sizes) > MOST:
-        raise ValueError(f"motion_data: frames of sizes {tuple(sizes)} came; give at least one mode, and {MOST} positions at most")
+        raise ValueError(f"motion_data: sizes is {tuple(sizes)}; give at least one mode, and {MOST} positions at most")
     if move not in ("shift", "align"):
         raise ValueError(f"motion_data: move is {move!r}; choose 'shift' or 'align'")
     fields, torus, more = _fields_of(str(name), tuple(sizes), move, seed, finding)
     reach = tuple(n // 2 if torus else n // 4 for n in sizes) if reach is None else tuple(reach)
     counts, more_of = (samples, 256, 512), {} if move == "align" else {"reach": reach, "torus": torus}
-    parts = [(Aligned if move == "align" else Shifted)(part, sizes=sizes, samples=count, seed=1000 * seed + i, **more_of)
-             for i, (part, count) in enumerate(zip(fields, counts))]
+    parts = [(Aligned if move == "align" else Shifted)(part, sizes=sizes, samples=n, seed=1000 * seed + i, **more_of)
+             for i, (part, n) in enumerate(zip(fields, counts))]
     stem = Path(name).stem
     more["input"] |= {"data": stem, "sizes": list(sizes)}
-    about = {"name": stem, "told": [], "counts": counts, "fields": [tuple(f.shape) for f in fields], "torus": torus, "reach": reach}
-    return Splits(*parts, {**about, **more})
+    return Splits(*parts, {"name": stem, "told": [], "counts": counts, "fields": [tuple(f.shape) for f in fields],
+                           "torus": torus, "reach": reach, **more})

@@ -40,7 +40,7 @@ class Inputs(Config):
     "How the data of a run were scaled, and what they were like."
     task: str = option("forecast", "what the model does", choices=("forecast", "classify", "segment", "motion"))
     data: str = option("", "name of the data")
-    shift: tuple[float, ...] = option((0.0,), "the model sees (value - shift) / scale, for each column, channel or band")
+    shift: tuple[float, ...] = option((0.0,), "the model sees (value - shift) / scale, by column, channel or band")
     scale: tuple[float, ...] = option((1.0,), "see shift", above=0)
     names: tuple[str, ...] | None = option(None, "columns of a series")
     every: str | None = option(None, "what lies between rows of a series, such as '3600 s' or '1 month'")
@@ -57,7 +57,7 @@ class Inputs(Config):
     window: int | None = option(None, "side of the windows of a scene, in pixels", least=1, most=1 << 16)
     dates: int | None = option(None, "of a scene; 0 if it has no mode for them", least=0, most=1 << 16)
     masked: bool = option(False, "are missing values hidden by a mask?")
-    own: bool = option(True, "are frames that move scaled by their own mean and deviation, in place of shift and scale?")
+    own: bool = option(True, "are moving frames scaled by their own mean and deviation, not by shift and scale?")
     version: int = option(INPUT_VERSION, "of these settings", least=1)
 
     def check(self):
@@ -80,7 +80,7 @@ def read_inputs(
         raise ValueError(f"{run} is not the folder of a run: it has no input.json")
     found = {"version": 1, **read_settings(path)}
     if found["version"] not in range(1, INPUT_VERSION + 1):
-        raise ValueError(f"{path} is of version {found['version']}, but this library reads 1 to {INPUT_VERSION}; update it")
+        raise ValueError(f"{path} is of version {found['version']}, but 1 to {INPUT_VERSION} are read; update the library")
     if lost := [name for name in ("task", "data", "shift", "scale") if name not in found]:
         raise ValueError(f"{path} lacks {', '.join(lost)}; train the run again")
     if found["version"] < 3 and "step" in found:
@@ -95,7 +95,7 @@ def _check_output(path: str | Path, inputs: Sequence[str | Path], run: str | Pat
     "The file that will be written, whose folder exists now; it is no input, no file of the run, and no other one."
     path, there = Path(path), Path(path).exists()
     for wrong, why in [
-        (there and any(Path(i).exists() and path.samefile(i) for i in inputs), "is the file that is read, and would be lost; name another one"),
+        (there and any(path.samefile(i) for i in inputs if Path(i).exists()), "is the file that is read; name another"),
         (path.is_dir(), "is a folder; name a file"), (there and not path.is_file(), "is a device or a pipe, and no regular file; name a file"),
         (there and path.resolve().parent == Path(run).resolve(), "belongs to the run; name another file"),
         (there and not overwrite, "is there already; overwrite=True replaces it, or name another file"),
@@ -137,13 +137,13 @@ def _forecast(model: nn.Module, inputs: Inputs, path: Path, mend=False, sort=Fal
     ranges = [f"{name}: {v.min():.4g} to {v.max():.4g}" for name, v in zip(series.names, y.T, strict=True)]
     return Answer([head, *([t, *v] for t, v in zip(when, y.tolist(), strict=True))],
                   [f"{len(y)} steps ahead, {when[0]} to {when[-1]}", *ranges[:8], *told],
-                  lambda path: draw_forecast(past, y, series.names, path), (series.layout.separator, series.layout.decimal))
+                  lambda to: draw_forecast(past, y, series.names, to), (series.layout.separator, series.layout.decimal))
 
 # %% ../../nbs/64_predict.ipynb #b71a5296
 def _finite(y: Tensor, path: str | Path) -> Tensor:
     if not y.isfinite().all():
-        raise ValueError(f"{path}: the model's answer is not finite, since values of the file are too large for its numbers; are they in "
-                         "other units than those of the training?")
+        raise ValueError(f"{path}: the model's answer is not finite, since values of the file are too large for its "
+                         "numbers; are they in other units than those of the training?")
     return y
 
 # %% ../../nbs/64_predict.ipynb #03204f44
@@ -155,8 +155,8 @@ def _classify(model: nn.Module, inputs: Inputs, path: Path, key: str | None = No
     masks = [torch.from_numpy(mask) for mask in load_arrays(path, [], "predict", [name]).values()] if beside else []
     for i, mask in enumerate(masks):
         if mask.dtype != torch.bool or mask.numel() != x[..., 0].numel():
-            raise ValueError(f"{path}: {name} should be bool of shape {tuple(x.shape[:-1])}, but is {mask.dtype} of shape "
-                             f"{tuple(mask.shape)}; True means a known place")
+            raise ValueError(f"{path}: {name} should be bool of shape {tuple(x.shape[:-1])}, but is {mask.dtype} of "
+                             f"shape {tuple(mask.shape)}; True means a known place")
         masks[i] = mask = mask.reshape(x.shape[:-1])         # one item is a batch of one
         x, told = x.masked_fill(~mask[..., None], 0.0), [*told, "a mask hides places that are missing"]
     batches = list(zip(*(t.split(64) for t in (x, *masks)), strict=True))
@@ -171,7 +171,7 @@ def _segment(model: nn.Module, inputs: Inputs, path: Path, key: str | None = Non
     "The code of the class of each pixel, (H, W), of a scene (…, H, W, bands); windows at the far edges overlap."
     x, told = check_scene(load_array(path, key, "predict"), inputs.known(), str(path))
     if x.ndim != model.config.order + 1:
-        raise ValueError(f"{path} should be a scene with {model.config.order} modes and bands, but its shape is {tuple(x.shape)}")
+        raise ValueError(f"{path} should have {model.config.order} modes and bands, but its shape is {tuple(x.shape)}")
     (H, W), size = x.shape[-3:-1], inputs.window
     labels = torch.zeros(H, W, dtype=torch.int64)
     corners = [sorted({*range(0, n - size + 1, size), n - size}) for n in (H, W)]
@@ -179,7 +179,7 @@ def _segment(model: nn.Module, inputs: Inputs, path: Path, key: str | None = Non
         y = model(x[None, ..., i:i + size, j:j + size, :])
         labels[i:i + size, j:j + size] = y.mean(list(range(y.ndim - 3)), dtype=torch.float32).argmax(-1)
     share = torch.bincount(labels.flatten(), minlength=len(inputs.codes)) / labels.numel()
-    names = [f"{100 * s:.0f} % {c}" for s, c in zip(share, inputs.classes or map(str, inputs.codes), strict=True) if s > 0]
+    names = [f"{100 * s:.0f} % {c}" for s, c in zip(share, inputs.classes or inputs.codes, strict=True) if s > 0]
 
     def draw(path):     # one color for each class, the same in each picture of a run
         from matplotlib.pyplot import imsave
@@ -195,7 +195,7 @@ def _motion(model: nn.Module, inputs: Inputs, path: Path, key: str | None = None
     if framed and found != inputs.sizes and getattr(model.config, "positions", None) == "none":
         told = [f"the model was trained on frames of {trained}; it has no positions, so it takes others too"]
     elif not framed or found != inputs.sizes:
-        raise ValueError(f"{path} should hold {channels} frames of {trained} numbers, on the axes at the end, but holds "
+        raise ValueError(f"{path} should hold {channels} frames of {trained} numbers, on the last axes, but holds "
                          f"{x.dtype} of shape {tuple(x.shape)}; models of hot_motion without positions take other sizes")
     check_numbers(x, str(path), holes=inputs.masked)
     x, axes = torch.from_numpy(x.astype(np.float32)).movedim(-k - 1, -1), list(range(-k - 1, 0))
@@ -247,12 +247,12 @@ def predict(
     named = {"classify": inputs.classes, "segment": inputs.codes}.get(inputs.task)
     classes = getattr(model.config, "classes", None)
     if named and classes not in (None, len(named)):
-        raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train the run again")
+        raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train it again")
     work, ending = _TASKS[inputs.task]
     out = _check_output(to or Path(file).stem + ending, [file], run, overwrite)
     drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None
     if drawn == out:
-        raise ValueError(f"{out} would be replaced by the picture; name another file by to=, or leave it out by picture=False")
+        raise ValueError(f"the picture would replace {out}; name another file by to=, or leave it out by picture=False")
     if drawn:
         _check_output(drawn, [file, out], run, overwrite)
     answer = work(model, inputs, file, *((mend, sort, time, step) if inputs.task == "forecast" else (key,)))

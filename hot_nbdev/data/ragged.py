@@ -19,8 +19,8 @@ def _steps(op: str, multiple_of: int | Sequence[int], order: int) -> tuple:
     "One positive number for each mode."
     steps = (multiple_of,) * order if isinstance(multiple_of, int) else tuple(multiple_of)
     if order < 1 or len(steps) != order or min(steps) < 1:
-        raise ValueError(f"{op}: multiple_of is {multiple_of} for order {order}; give at least one mode, and a positive number "
-                         "for all modes or one for each")
+        raise ValueError(f"{op}: multiple_of is {multiple_of} for order {order}; give at least one mode, and a "
+                         "positive number for all modes or one for each")
     return steps
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed0a
@@ -30,14 +30,15 @@ def pad_tensors(
     multiple_of: int | Sequence[int] = 1,   # the sizes of the result are multiples of it, in all modes or in each
 ) -> tuple:                                 # x, (B, N1, …, Nk, *f); mask, bool, (B, N1, …, Nk): True where a tensor is
     "Tensors of unequal sizes as one, with zeros behind the end of each mode; dtype, device and gradients are kept."
-    tensors, steps = list(tensors.unbind() if isinstance(tensors, Tensor) else tensors), _steps("pad_tensors", multiple_of, order)
-    told = [(t.shape[order:], t.dtype, t.device) if isinstance(t, Tensor) and t.ndim >= order else None for t in tensors]
-    wrong = next((i for i, each in enumerate(told) if each is None or each != told[0]), None)
+    steps = _steps("pad_tensors", multiple_of, order)
+    tensors = list(tensors.unbind() if isinstance(tensors, Tensor) else tensors)
+    own = [(t.shape[order:], t.dtype, t.device) if isinstance(t, Tensor) and t.ndim >= order else None for t in tensors]
+    wrong = next((i for i, each in enumerate(own) if each is None or each != own[0]), None)
     if not tensors or wrong is not None:
         words = lambda t: f"{tuple(t.shape)}, {t.dtype} on {t.device}" if isinstance(t, Tensor) else f"a {type(t).__name__}"
-        came = f"tensor {wrong} is {words(tensors[wrong])}, and tensor 0 is {words(tensors[0])}" if told else "there are no tensors"
-        raise ValueError(f"pad_tensors: {came}; give at least one, all with {order} modes, the first axes, and alike in "
-                         "everything but the sizes of these")
+        came = f"tensor {wrong} is {words(tensors[wrong])}, and tensor 0 is {words(tensors[0])}" if own else "there are no tensors"
+        raise ValueError(f"pad_tensors: {came}; give at least one, all with {order} modes, the first axes, and alike "
+                         "in everything but the sizes of these")
     whole = [-(-max(column) // s) * s for column, s in zip(zip(*(t.shape[:order] for t in tensors)), steps)]
     x = tensors[0].new_zeros(len(tensors), *whole, *tensors[0].shape[order:])
     mask = torch.zeros(len(tensors), *whole, dtype=torch.bool, device=x.device)
@@ -51,9 +52,11 @@ def mask_sizes(
     mask: Tensor,   # bool, (B, N1, …, Nk)
 ) -> list:          # for each sample (n1, …, nk): the smallest box at the origin that holds all that takes part
     "The sizes of the tensors behind a mask."
-    samples, places = mask.nonzero().split([1, mask.ndim - 1], 1)
-    sizes = places.new_zeros(len(mask), mask.ndim - 1)
-    return [tuple(own) for own in sizes.scatter_reduce_(0, samples.expand_as(places), places + 1, "amax").tolist()]
+    sizes = []
+    for m in range(1, mask.ndim):
+        some = mask.movedim(m, -1).reshape(len(mask), -1, mask.shape[m]).any(1)                     # (B, N_m)
+        sizes.append((some * torch.arange(1, mask.shape[m] + 1, device=mask.device)).cummax(1).values[:, -1:].sum(1))
+    return [tuple(own) for own in torch.stack(sizes, 1).tolist()]
 
 # %% ../../nbs/46_ragged.ipynb #a98d1329
 def unpad_tensors(
@@ -65,7 +68,7 @@ def unpad_tensors(
     wrong = next((i for i, own in enumerate(sizes) if len(own) >= x.ndim or any(not 0 <= n <= N for n, N in zip(own, x.shape[1:]))), None)
     if len(sizes) != len(x) or wrong is not None:
         came = f"there are {len(sizes)} sizes" if wrong is None else f"tensor {wrong} should have the sizes {sizes[wrong]}"
-        raise ValueError(f"unpad_tensors: {came}, but x is {tuple(x.shape)}; give sizes for each tensor, which fit into it")
+        raise ValueError(f"unpad_tensors: {came}, but x is {tuple(x.shape)}; give each tensor sizes that fit into it")
     return [x[(i, *map(slice, own))] for i, own in enumerate(sizes)]
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed19
@@ -73,7 +76,7 @@ def collate_padded(
     samples: Sequence,                      # of (x, y); x is (n1, …, nk, *f)
     order: int,                             # k
     multiple_of: int | Sequence[int] = 1,   # as in `pad_tensors`
-    fill: float | None = None,              # y is (n1, …, nk, *g), and this stands in its padding; None: all y are alike
+    fill: float | None = None,              # y is (n1, …, nk, *g), and this fills its padding; None: all y are alike
 ) -> tuple:                                 # x (B, N1, …, Nk, *f), mask, y
     "A batch of samples of unequal sizes, for a DataLoader."
     xs, ys = ([torch.as_tensor(part) for part in both] for both in zip(*samples))
@@ -82,13 +85,13 @@ def collate_padded(
         return x, mask, default_collate(ys)
     have, wanted = ([tuple(t.shape[:order]) for t in both] for both in (ys, xs))
     if have != wanted:
-        raise ValueError(f"collate_padded: with fill the modes of y are those of x, but x has the sizes {wanted} and y {have}; "
-                         "leave fill out where targets have no such modes")
+        raise ValueError(f"collate_padded: with fill the modes of y are those of x, but x has the sizes {wanted} and y "
+                         f"{have}; leave fill out where targets have no such modes")
     y, there = pad_tensors(ys, order, multiple_of)
     return x, mask, y.masked_fill(~there.view(*there.shape, *[1] * (y.ndim - there.ndim)), fill)
 
 # %% ../../nbs/46_ragged.ipynb #5a66ed1c
-def _as_sizes(op: str, sizes: Sequence | Tensor, multiple_of: int | Sequence[int]) -> tuple:     # sizes, as they are in a padded batch
+def _as_sizes(op: str, sizes: Sequence | Tensor, multiple_of: int | Sequence[int]) -> tuple:
     "Sizes of all samples, (n, k), and the same rounded up."
     try:
         found = torch.as_tensor(sizes if isinstance(sizes, Tensor) else [tuple(own) for own in sizes])
@@ -151,11 +154,11 @@ def _deal_out(sizes: Tensor, batch_size: int | None, max_positions: int | None, 
     "Buckets of padded sizes (n, k), each with the number of batches it is dealt out into."
     given, largest, found = [n for n in (batch_size, max_positions) if n is not None], sizes.prod(1).argmax().item(), []
     if not given or min(*given, buckets) < 1:
-        raise ValueError(f"BucketSampler: batch_size is {batch_size}, max_positions {max_positions}, buckets {buckets}; give "
-                         "batch_size or max_positions, all of them positive")
+        raise ValueError(f"BucketSampler: batch_size is {batch_size}, max_positions {max_positions}, buckets "
+                         f"{buckets}; give batch_size or max_positions, all of them positive")
     if max_positions and prod(own := sizes[largest].tolist()) > max_positions:
-        raise ValueError(f"BucketSampler: sample {largest} alone fills {tuple(own)}, {prod(own)} positions, but max_positions is "
-                         f"{max_positions}; allow as many, or cut the sample")
+        raise ValueError(f"BucketSampler: sample {largest} alone fills {tuple(own)}, {prod(own)} positions, but "
+                         f"max_positions is {max_positions}; allow as many, or cut the sample")
     for rows in size_buckets(sizes, buckets, batch_size or 1):
         most = max(max_positions // sizes[rows].amax(0).prod().item(), 1) if max_positions else len(rows)
         found.append((rows, -(-len(rows) // min(most, batch_size or most))))

@@ -51,7 +51,7 @@ _NLCD = {0: "background", 11: "open water", 12: "perennial ice, snow", 21: "deve
          90: "woody wetlands", 95: "emergent herbaceous wetlands"}
 
 # %% ../../nbs/50_scene_files.ipynb #802bf3aa
-def _number_classes(codes: np.ndarray, known: dict | None = None, ignore: Sequence[int] = (0,), where: str = "the mask"):
+def _number_classes(codes: np.ndarray, known: dict | None = None, ignore: Sequence = (0,), where: str = "the mask"):
     "Codes become 0, 1, … in the order of the known ones, by default those above 0, and -1 where not labeled."
     if codes.dtype.kind not in "iu":
         raise ValueError(f"number_classes: {where} should hold whole numbers, but holds {codes.dtype}; convert it")
@@ -60,14 +60,14 @@ def _number_classes(codes: np.ndarray, known: dict | None = None, ignore: Sequen
     if known is None:
         known = {c: f"class {c}" for c in found if c > 0 and c not in ignore}
     if not any(c in known for c in found) or len(known) > 1024:
-        raise ValueError(f"number_classes: {where} has {len(found)} different codes and {len(known)} classes, but between 1 and 1024 are "
+        raise ValueError(f"number_classes: {where} has {len(found)} codes and {len(known)} classes, but between 1 and 1024 are "
                          'needed, with a labeled pixel; codes above 0 are classes, and 0 is "not labeled"')
     if odd := [c for c in found if c not in known and c not in ignore]:
         listed = lambda some, n: ", ".join(map(str, some[:n])) + ", …" * (len(some) > n)
         raise ValueError(f"number_classes: {where} holds {listed(odd, 5)}, the first at "
-                         f"{tuple(np.argwhere(codes == odd[0])[0].tolist())} and {int(np.isin(codes, odd).sum())} pixels in all, and the "
-                         f"codes of the classes are {listed([*known, *ignore], 20)}; if such a pixel is not labeled, say so by "
-                         f"ignore={tuple(odd[:5])}")
+                         f"{tuple(np.argwhere(codes == odd[0])[0].tolist())} and {int(np.isin(codes, odd).sum())} "
+                         f"pixels in all, and the codes of the classes are {listed([*known, *ignore], 20)}; if such a "
+                         f"pixel is not labeled, say so by ignore={tuple(odd[:5])}")
     place = {c: i for i, c in enumerate(known)}
     return torch.from_numpy(np.array([place.get(v, -1) for v in found])[places.reshape(codes.shape)]), known
 
@@ -88,11 +88,11 @@ def _own_scene(path: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
     codes = codes[..., 0] if codes.ndim == 3 and codes.shape[-1] == 1 else codes
     fits = scene.ndim in (3, 4) and 0 not in scene.shape and codes.shape == scene.shape[-3:-1]
     if not fits or codes.dtype.kind not in "iu":
-        raise ValueError("scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers (H, W) are needed, but "
-                         f"{scene.shape} and {codes.dtype} {codes.shape} came from {path} and {mask}; turn the axes or "
-                         "take another mask")
+        raise ValueError("scene_data: a scene (H, W, bands) or (dates, H, W, bands) and whole numbers (H, W) are "
+                         f"needed, but {scene.shape} and {codes.dtype} {codes.shape} came from {path} and {mask}; turn "
+                         "the axes or take another mask")
     check_numbers(scene, f"scene_data: {path}")
-    if scene.dtype.kind == "u" and scene.itemsize > 1 or scene.itemsize > 8 or not scene.dtype.isnative:     # none of torch's
+    if scene.dtype.kind == "u" and scene.itemsize > 1 or scene.itemsize > 8 or not scene.dtype.isnative:     # not torch's
         scene = scene.astype(np.float64 if scene.dtype.kind == "f" else np.int64)
     return scene if scene.ndim == 3 else scene.transpose(1, 2, 0, 3), codes
 
@@ -148,7 +148,7 @@ def _images(folder: Path, masks: Path, product: str, limit: int | None) -> tuple
     "Images (n, H, W, bands) of the SSL4EO-L benchmark (Landsat 8, surface reflectance) and masks of 2019."
     x, codes, found = [], [], sorted(p for p in folder.glob("**/all_bands.*") if p.suffix in (".npy", ".tif"))[:limit]
     if len(found) < 3:
-        raise FileNotFoundError(f"scene_data: of {folder} {len(found)} files */*/all_bands.tif are to be read, but each of the "
+        raise FileNotFoundError(f"scene_data: {folder} gives {len(found)} files */*/all_bands.tif, but each of the "
                                 f"three parts needs one; unpack the archives from {_SSL} there, and let limit be 3 or more")
     for image in found:
         mask = masks / image.parent.relative_to(folder) / f"{product}_2019{image.suffix}"

@@ -60,8 +60,8 @@ def _in_order(table: Table, sort: bool) -> np.ndarray:
     if (steps < 0).any() and not sort:
         i = int((steps < 0).argmax())
         how = "the whole file is in reverse order" if (steps <= 0).all() else f"so it does {(steps < 0).sum()} times"
-        raise ValueError(f"load_series: {layout.where(i + 1)}, {wall[i + 1]}, comes after {wall[i]}: time runs backwards, and "
-                         f"{how}; put the lines in order, or let sort=True do it")
+        raise ValueError(f"load_series: {layout.where(i + 1)}, {wall[i + 1]}, comes after {wall[i]}: time runs "
+                         f"backwards, and {how}; put the lines in order, or let sort=True do it")
     return np.argsort(instants, kind="stable")
 
 # %% ../../nbs/48_series.ipynb #28f4ed12
@@ -71,7 +71,7 @@ def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
     same = np.array([np.array_equal(*table.values[rows[[i - 1, i]]], equal_nan=True) for i in again], bool)
     if not (mend and same.all()):
         i = again[~same][0] if mend else again[0]
-        out = "drop all of them but one by mend=True" if same.all() else "their values differ, so leave the line out that is wrong"
+        out = "drop all of them but one by mend=True" if same.all() else "their values differ, so leave out the wrong line"
         raise ValueError(f"load_series: {table.layout.where(rows[i])} has the time {table.times.wall[rows[i]].astype('datetime64[s]')} "
                          f"of {table.layout.where(rows[i - 1]).split(' of ')[0]} again ({len(again)} such lines); {out}")
     return np.delete(rows, again)
@@ -99,9 +99,9 @@ def _report(table: Table, rows: np.ndarray, step: Step | None, missing: np.ndarr
         told, seconds = times.wall.astype("datetime64[s]").astype(str), np.diff(times.instants) / np.timedelta64(1, "s")
         twice = told[1:][seconds == 0].tolist()
         gaps = [(told[i], float(seconds[i])) for i in np.flatnonzero((seconds != 0) & ~holds(step, times))]
-    return {"missing": count(missing), "sentinels": count(bad & ~missing),
-            "extreme": _extremes(table.values[rows], bad[rows], names, rows + 1 + table.layout.header), "dates twice": twice,
-            "gaps": gaps, "broken names": [n for n in names if "\ufffd" in n], "step": step and str(step)}
+    return {"missing": count(missing), "sentinels": count(bad & ~missing), "dates twice": twice, "gaps": gaps,
+            "extreme": _extremes(table.values[rows], bad[rows], names, rows + 1 + table.layout.header),
+            "broken names": [n for n in names if "\ufffd" in n], "step": step and str(step)}
 
 # %% ../../nbs/48_series.ipynb #tbseries
 class Series(NamedTuple):
@@ -167,8 +167,8 @@ def load_series(
         raise FileNotFoundError(f"load_series: there is no file {str(name)!r}; known are {', '.join(SERIES)}")
     table = read_table(path, time, step)
     if source and finding.get("verify", True) and table.values.shape != source.shape:
-        raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get it from "
-                         f"{source.home}, or read it as it is by verify=False")
+        raise ValueError(f"load_series: {path} should hold {source.shape} values, but holds {table.values.shape}; get "
+                         f"it from {source.home}, or read it as it is by verify=False")
     return _mended(table, _in_order(table, sort), step, mend, masked, source is not None)
 
 # %% ../../nbs/48_series.ipynb #293e3cff
@@ -203,15 +203,15 @@ def check_like(
         lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
         what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
         what = what or [f"they stand in another order, and should be {first(trained)}"]
-        raise ValueError(f"check_like: {path} has other columns than the {len(trained)} of the training: {'; '.join(what)}")
+        raise ValueError(f"check_like: {path} has other columns than the {len(trained)} in training: {'; '.join(what)}")
     if len(series.values) < lookback:
-        raise ValueError(f"check_like: {path} has {len(series.values)} rows, but the model sees {lookback}; give it more")
+        raise ValueError(f"check_like: {path} has {len(series.values)} rows, but the model sees {lookback}; give more")
     values, mask = series.values[-lookback:].double(), series.mask[-lookback:]
     holes = {n: int(c) for n, c in zip(series.names, (~mask).sum(0), strict=True) if c}
     if holes and not series.report["mended"]:
         where = ", ".join(f"{c} in column {n!r}" for n, c in holes.items())
-        raise ValueError(f"check_like: of the last {lookback} rows of {path}, which the model sees, values are missing (NaN or "
-                         f"-9999): {where}; mend=True fills them")
+        raise ValueError(f"check_like: of the last {lookback} rows of {path}, which the model sees, values are missing "
+                         f"(NaN or -9999): {where}; mend=True fills them")
     told = [f"column {n!r}: {c} of the last {lookback} values were missing and are filled" for n, c in holes.items()]
     scaled = (values - torch.tensor(about["shift"]).double()) / torch.tensor(about["scale"]).double()
     far = (scaled.abs() > 20).sum(0).tolist()
@@ -219,6 +219,6 @@ def check_like(
              for n, c in zip(series.names, far, strict=True) if c]
     if every and series.step and every != str(series.step):
         told.append(f"the rows are {series.step} apart, but {every} in training")
-    if series.times is not None and series.step and not holds(series.step, series.times.pick(slice(-lookback, None))).all():
+    if series.times and series.step and not holds(series.step, series.times.pick(slice(-lookback, None))).all():
         told.append(f"there is a gap in time in the last {lookback} rows")
     return scaled.float(), told

@@ -48,8 +48,8 @@ class Part:
         if tensor and indices.ndim == 1 and indices.dtype == torch.int64:
             return self.items(indices)
         came = f"{indices.dtype} of shape {tuple(indices.shape)}" if tensor else repr(indices)
-        raise TypeError(f"{type(self).__name__}: a part is indexed by a 1-d tensor of int64, but {came} came; one item is "
-                        "part[torch.tensor([i])]")
+        raise TypeError(f"{type(self).__name__}: a part is indexed by a 1-d tensor of int64, but {came} came; one item "
+                        "is part[torch.tensor([i])]")
 
     def to(self, device) -> "Part":
         moved = copy.copy(self)
@@ -73,14 +73,14 @@ class Windows(Part):
     def __post_init__(self):
         T, S, shape = self.lookback, self.horizon, tuple(self.values.shape)
         if T < 1 or S < 0 or len(shape) != 2 or shape[0] < T + S:
-            raise ValueError(f"Windows: a series (rows, columns) of at least lookback + horizon = {T} + {S} rows is needed, "
-                             f"lookback ≥ 1, horizon ≥ 0, but the shape {shape} came; use a longer part, or smaller ones of these")
+            raise ValueError(f"Windows: a series (n, N) of at least lookback + horizon = {T} + {S} rows is needed, "
+                             f"lookback ≥ 1, horizon ≥ 0, but {shape} came; use a longer part or smaller numbers")
         if self.mask is not None:       # first rows of the windows whose targets are all known
             holes = torch.nn.functional.pad((~self.mask.all(1)).cumsum(0), (1, 0))
             self.starts = (holes[T + S:] == holes[T:len(holes) - S]).nonzero()[:, 0]
             if not len(self.starts):
-                raise ValueError(f"Windows: each window of {T} + {S} rows has a missing target; leave out the column that is "
-                                 "missing most, use a smaller horizon, or fill by mend=True in place of masked=True")
+                raise ValueError(f"Windows: each window of {T} + {S} rows has a missing target; leave out the column "
+                                 "that is missing most, use a smaller horizon, or mend=True in place of masked=True")
 
     def __len__(self) -> int:
         return len(self.values) - self.lookback - self.horizon + 1 if self.mask is None else len(self.starts)
@@ -170,7 +170,7 @@ def forecast_data(
     check_whole("forecast_data", 1, lookback=lookback)
     check_whole("forecast_data", 0, horizon=horizon)
     series, stem, official = load_series(name, masked=masked, **reading), Path(name).stem, SERIES.get(str(name))
-    sizes = split_rows(len(series.values), split or (stem[:4] if stem in ("ETTh1", "ETTh2", "ETTm1", "ETTm2") else "7:1:2"))
+    sizes = split_rows(len(series.values), split or (stem[:4] if stem[:3] == "ETT" and stem in SERIES else "7:1:2"))
     scaler, parts = _cut(series, sizes, lookback, horizon, masked)
     about = {"name": stem, "md5": official and official.md5, "file": str(series.layout.path), "scaler": scaler, "names": series.names,
              "rows": sizes, "counts": tuple(map(len, parts)), "report": series.report, "told": report_lines(series.report)}
@@ -184,7 +184,7 @@ def _cut(series, sizes: tuple, lookback: int, horizon: int, masked: bool) -> tup
     (train, val, test), path, mask, parts = sizes, series.layout.path, series.mask, []
     if masked and not mask[:train].any(0).all():
         empty = series.names[mask[:train].any(0).int().argmin()]
-        raise ValueError(f"forecast_data: column {empty!r} of {path} has no value in the training part of {train} rows; leave it out")
+        raise ValueError(f"forecast_data: column {empty!r} of {path} has no value in the training part; leave it out")
     scaler = Scaler.fit(series.values[:train], mask[:train] if masked else None)
     scaled = scaler.apply(series.values)
     scaled = (torch.where(mask, scaled, 0.0) if masked else scaled).float()
@@ -278,8 +278,8 @@ def scene_data(
     check_whole("scene_data", 0, gap=gap, seed=seed)
     images = str(name).startswith("ssl4eo_")
     if limit and not images or images and (window or labels or block or stride or gap):
-        raise ValueError("scene_data: limit is for the images of SSL4EO-L, which are whole, one part for each; window, labels, block, "
-                         f"stride and gap are for one scene; leave out what has no meaning for {name}")
+        raise ValueError("scene_data: limit is for the images of SSL4EO-L, which are whole, one part for each; window, "
+                         f"labels, block, stride and gap are for one scene; leave out what has no meaning for {name}")
     window = window or 16
     block, stride = block or window, stride or max(1, window // 4)
     if block % window:
@@ -305,8 +305,8 @@ def _scene_parts(scene: Scene, region: Tensor, window: int, stride: int) -> Spli
     parts = [Tiles(scaled, y, window_corners(inside, window, stride if i == 0 else window), window) for i, inside in enumerate(own)]
     counts = [torch.bincount(y[inside & (y >= 0)], minlength=len(scene.classes)) for inside in own]
     if not all(map(len, parts)) or not counts[0].any():
-        raise ValueError(f"scene_data: {scene.name}: no window of {window} pixels fits into one of the parts, or no labeled pixel is in "
-                         "the training part; use a smaller window, a larger block, a smaller gap or another seed")
+        raise ValueError(f"scene_data: {scene.name}: a part has no window of {window} pixels, or no labeled pixel is "
+                         "in the training part; use a smaller window, a larger block, a smaller gap or another seed")
     lost, n = [c for c, held in zip(scene.classes.values(), counts[0].tolist()) if not held], scene.report["sentinels"]
     told = [f"{n} values of the scene are -9999, left as numbers"] * bool(n)
     told += [f"no pixel of the training part is of the class {', '.join(lost)}"] * bool(lost)

@@ -46,7 +46,7 @@ class Layout(NamedTuple):
         try:
             import pandas as pd
         except ImportError as e:
-            raise ImportError('load_series: tables are read by pandas; install it with pip install "hot_nbdev[train]"') from e
+            raise ImportError('load_series: pandas reads tables; install it with pip install "hot_nbdev[train]"') from e
         exact = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}       # later ones always are
         return pd.read_csv(
             StringIO("\n".join([*self.lines, ""]).replace("\xa0", " ")), sep=self.separator, decimal=self.decimal, header=None,
@@ -65,14 +65,14 @@ def _lines(path: Path) -> list[str]:
     text = content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig", "replace")
     if "\0" in text:
         line = text[:text.index("\0")].count("\n") + 1
-        raise ValueError(f"load_series: line {line} of {path} holds bytes that are no text; save the file as comma-separated "
-                         "text in UTF-8")
+        raise ValueError(f"load_series: line {line} of {path} holds bytes that are no text; save the file as "
+                         "comma-separated text in UTF-8")
     return text.replace("\r\n", "\n").replace("\r", "\n").rstrip("\n \x1a").split("\n")
 
 # %% ../../nbs/47b_table_files.ipynb #41f5122c
-def _is_number(entry: str, decimal: str) -> bool:
+def _is_number(text: str, decimal: str) -> bool:
     point = re.escape(decimal)
-    return bool(re.fullmatch(rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf(inity)?", entry, re.I))
+    return bool(re.fullmatch(rf"[-+]?([0-9]+{point}?[0-9]*|{point}[0-9]+)(e[-+]?[0-9]+)?|[-+]?inf(inity)?", text, re.I))
 
 # %% ../../nbs/47b_table_files.ipynb #tb000010
 def _read_layout(path: Path) -> Layout:
@@ -90,14 +90,14 @@ def _read_layout(path: Path) -> Layout:
         raise ValueError(f"load_series: {path} holds no rows; get the file again")
     for i, (line, row) in enumerate(zip(lines, csv.reader(lines, delimiter=separator)), 1):
         if line.count('"') % 2:
-            raise ValueError(f"load_series: line {i} of {path} has a quotation mark that is not closed: {line[:40]!r}; mend it")
+            raise ValueError(f"load_series: line {i} of {path} has a quotation mark not closed: {line[:40]!r}; mend it")
         if len(row or [""]) != len(names):
-            raise ValueError(f"load_series: line {i} of {path} should have {len(names)} entries, as line 1 has, but has "
-                             f"{len(row or [''])}; the file is cut off or changed; get it again")
+            raise ValueError(f"load_series: line {i} of {path} should have {len(names)} entries, as line 1 has, but "
+                             f"has {len(row or [''])}; the file is cut off or changed; get it again")
     return found._replace(names=names if header else [str(i) for i in range(len(names))], header=header)
 
 # %% ../../nbs/47b_table_files.ipynb #tb000013
-_CALLED = {"date", "time", "datetime", "timestamp", "ds", "year", "month"}      # columns in which numbers alone are times
+_CALLED = {"date", "time", "datetime", "timestamp", "ds", "year", "month"}      # here numbers alone are times
 
 # %% ../../nbs/47b_table_files.ipynb #1e111815
 def _time_column(layout: Layout, time: str | None, step: str | None) -> int | None:
@@ -112,29 +112,29 @@ def _time_column(layout: Layout, time: str | None, step: str | None) -> int | No
         if any(forms(row[j], digits=layout.header and name.lower() in _CALLED) for row in rows):
             return j
     if layout.header and step is None:
-        raise ValueError(f"load_series: no column of {layout.path} can be read as times, which come in forms such as 2016-07-01 "
-                         "00:00:00, 1/7/2016, 2016-07 or 2016Q3; name it by time='NAME', or say by step='1h' that there is none "
-                         "and what lies between the rows")
+        raise ValueError(f"load_series: no column of {layout.path} can be read as times, which come in forms such as "
+                         "2016-07-01 00:00:00, 1/7/2016, 2016-07 or 2016Q3; name it by time='NAME', or say by "
+                         "step='1h' that there is none and what lies between the rows")
     return None
 
 # %% ../../nbs/47b_table_files.ipynb #ad026574
 def _counts_rows(layout: Layout) -> bool:
     "Is the first column the index of a program?"
     unnamed, n = layout.header and not layout.names[0], len(layout.lines) - 1
-    counts = [[str(i) for i in range(first, first + n)] for first in (0, 1)]
+    counts = ([str(i) for i in range(first, first + n)] for first in (0, 1))
     return unnamed and layout.columns([0], str)[:, 0].tolist() in counts
 
 # %% ../../nbs/47b_table_files.ipynb #tb000015
 def _numbers(layout: Layout, columns: list[int]) -> np.ndarray:
     "The values of some columns, (T, N), NaN where a cell has none; the first cell that is no number is an error."
-    if not any(re.search("true|false", line, re.I) for line in layout.lines[layout.header:]):       # pandas takes them for 1 and 0
+    if not any(re.search("true|false", line, re.I) for line in layout.lines[layout.header:]):       # to pandas 1 and 0
         with suppress(ValueError):
             return layout.columns(columns, float)
     for i, row in enumerate(layout.entries(int(layout.header))):
         for j in columns:
             if row[j] not in _MISSING and not _is_number(row[j], layout.decimal):
-                raise ValueError(f"load_series: {layout.where(i, j)}, should be a number, but is {row[j]!r}; mend that cell, or leave "
-                                 "out a column that holds no numbers")
+                raise ValueError(f"load_series: {layout.where(i, j)}, should be a number, but is {row[j]!r}; mend that "
+                                 "cell, or leave out a column that holds no numbers")
     return layout.columns(columns, float)
 
 # %% ../../nbs/47b_table_files.ipynb #tb000016
@@ -163,7 +163,7 @@ def read_table(
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None or not names:
         raise ValueError(f"load_series: {path} has no column of numbers beside its times" if not names else
-                         f"load_series: line 1 of {path} names the column {twice!r} twice; give each column a name of its own")
+                         f"load_series: line 1 of {path} names the column {twice!r} twice; give each its own name")
     if when is not None:
         times = read_times(layout.names[when], layout.columns([when], str)[:, 0], f"load_series: {path}", 1 + layout.header)
     return Table(layout, columns, names, times, _numbers(layout, columns))

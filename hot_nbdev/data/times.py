@@ -17,7 +17,7 @@ import numpy as np
 _DATES = ["%Y-%m-%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y-%m", "%Y/%m",
           "%d-%b-%Y", "%d %b %Y", "%b-%Y", "%b %Y", "%B %Y"]
 _CLOCKS = ["", " %H:%M", " %H:%M:%S", "T%H:%M", "T%H:%M:%S", " %I:%M %p", " %I:%M:%S %p"]
-_DIGITS = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 10: "s", 12: "%Y%m%d%H%M", 13: "ms", 14: "%Y%m%d%H%M%S"}    # s, ms: since 1970
+_DIGITS = {4: "%Y", 6: "%Y%m", 8: "%Y%m%d", 10: "s", 12: "%Y%m%d%H%M", 13: "ms", 14: "%Y%m%d%H%M%S"}    # since 1970
 _PERIODS = {r"\d{4}Q[1-4]": "%YQ%q", r"\d{4}-Q[1-4]": "%Y-Q%q", r"\d{4} Q[1-4]": "%Y Q%q", r"Q[1-4] \d{4}": "Q%q %Y",
             r"\d{4}-W\d\d": "%G-W%V", r"\d{4}W\d\d": "%GW%V"}
 _CLOCK = re.compile(r"(.*?\d:\d\d(?::\d\d)?(?: ?[AP]M)?)([.,]\d+)?( ?(?:Z|UTC|GMT|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?))?")
@@ -106,15 +106,15 @@ def read_times(
     found = {form: _read(texts, form) for form in forms(max(stamps, key=len).strip(), digits=True)}
     whole = {form: wall for form, wall in found.items() if not np.isnat(wall).any()}
     if len({wall.tobytes() for wall in whole.values()}) > 1:
-        raise ValueError(f"{where}, column {name!r}: {stamps[0]!r} may be written as {' or '.join(whole)}, and no line tells "
-                         "which; write the year first, as 2024-01-31")
+        raise ValueError(f"{where}, column {name!r}: {stamps[0]!r} may be written as {' or '.join(whole)}, and no line "
+                         "tells which; write the year first, as 2024-01-31")
     form, wall = next(iter((whole or found).items()), ("", np.full(len(texts), "NaT", "datetime64[us]")))
     wrong = np.isnat(wall) | (np.array(zones) == "") & any(zones)
     if wrong.any():
         i = int(wrong.argmax())
         raise ValueError(f"{where}, line {first + i}, column {name!r}, should be a time such as "
-                         f"{stamps[int(wrong.argmin())] if not wrong.all() else '2016-07-01 00:00:00'!r}, but is {stamps[i]!r}; "
-                         "write the time, or leave the line out")
+                         f"{stamps[int(wrong.argmin())] if not wrong.all() else '2016-07-01 00:00:00'!r}, but is "
+                         f"{stamps[i]!r}; write the time, or leave the line out")
     parsed = np.array([int(f[1:7].ljust(6, "0") or 0) for f in fractions], "timedelta64[us]")
     padded = not any(re.search(r"(?<!\d)\d(?!\d)", text) for text in texts) or "%" not in form or "q" in form
     return Times(name, wall + parsed, np.array(zones), form, max(max(map(len, fractions)) - 1, 0), padded)
@@ -173,7 +173,7 @@ def usual_step(
     except ValueError:
         found = None
     if found is None or found.n < 1:
-        raise ValueError(f"step is {said!r}; give one forward that pandas knows, such as 15min, h, D, B, W, MS, ME, QS or YS")
+        raise ValueError(f"step is {said!r}; give one forward that pandas knows, such as 15min, h, D, B, W, MS or QS")
     return Step(pd.Timedelta(found) if isinstance(found, pd.offsets.Tick | pd.offsets.Day) else found)
 
 # %% ../../nbs/47a_times.ipynb #df27bb00
@@ -184,5 +184,5 @@ def next_times(
 ) -> list[str]:         # in the form of the column
     "The times of the rows that would come next."
     import pandas as pd
-    last = pd.Timestamp(times.wall[-1])         # a clock that is not put forward meanwhile shows the same in UTC and here
+    last = pd.Timestamp(times.wall[-1])         # a clock not put forward meanwhile shows the same in UTC and here
     return [times.write(last + step.offset * (i + 1)) for i in range(n)]

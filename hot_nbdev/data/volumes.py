@@ -57,14 +57,14 @@ def _medmnist(name: str, size: int) -> tuple[str, list, Source]:
         try:
             from medmnist.info import INFO
         except ImportError as e:
-            raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; what is known of MedMNIST's pictures comes "
-                              'from the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
+            raise ImportError(f"volume_data: {flag} is none of the volumes {', '.join(VOLUMES)}; MedMNIST's pictures need "
+                              'the package medmnist; install it with pip install "hot_nbdev[medmnist]"') from e
         info = INFO.get(flag, {"label": {}, "license": "", "task": "multi-label"})
         classes, license = list(info["label"].values()), info["license"]
         md5 = None if "multi-label" in info["task"] else info.get(f"MD5{tag}")
     if md5 is None:
-        raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} with the sizes 28 and 64, medmnist's "
-                         "pictures with one label (128 and 224 as well), such as pathmnist, and the path of an .npz")
+        raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} (28 and 64), "
+                         "medmnist's pictures with one label such as pathmnist (128 and 224 as well), or an .npz")
     url = f"https://zenodo.org/records/10519652/files/{file}?download=1"
     return flag, classes, Source(file, "https://medmnist.com", url, md5, shape, license, _SHA256.get(file))
 
@@ -83,8 +83,8 @@ def _channel_axis(shape: Sequence[int], where: str = "the array", channels: str 
         found = {(True, False): "first", (False, True): "last"}.get(tuple(clear))
     if found is None:
         why = "may be read in more than one way" if channels is None else f"cannot have channels={channels!r}"
-        raise ValueError(f"{where} holds items of shape {tuple(shape)}, which {why}; say by channels='last', 'first' or 'none' where "
-                         "they have their channels (pictures have two further axes, volumes three)")
+        raise ValueError(f"{where} holds items of shape {tuple(shape)}, which {why}; say by channels='last', 'first' "
+                         "or 'none' where they have their channels (pictures have two further axes, volumes three)")
     return found
 
 # %% ../../nbs/49_volume_files.ipynb #06968471
@@ -99,8 +99,8 @@ def _codes(labels: np.ndarray, n: int, where: str) -> np.ndarray:
         labels = labels.argmax(1)                                                       # one-hot
     kind = labels.dtype.kind
     if labels.shape != (n,) or kind not in "iubUSf" or kind == "f" and not (labels % 1 == 0).all():
-        raise ValueError(f"{where} should be whole numbers or words of shape ({n},) or ({n}, 1), or one-hot rows, but are {labels.dtype} "
-                         f"of shape {labels.shape}; give each item one label")
+        raise ValueError(f"{where} should be whole numbers or words of shape ({n},) or ({n}, 1), or one-hot rows, but "
+                         f"are {labels.dtype} of shape {labels.shape}; give each item one label")
     if kind not in "US" and (labels == -100).any():
         raise ValueError(f"{where} hold -100, by which PyTorch means no label; leave these items out")
     return labels.astype(np.int64) if kind in "fb" else labels.astype("U") if kind == "S" else labels
@@ -128,10 +128,10 @@ def _images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, str]:
     for split in PARTS:
         images, where = arrays[f"{split}_images"], f"volume_data: {split}_images in {path}"
         if images.shape[1:] != shape or 0 in images.shape:
-            raise ValueError(f"{where} should have the shape (n, {', '.join(map(str, shape))}) with n ≥ 1, but has {images.shape}; bring "
-                             "all items to one size")
+            raise ValueError(f"{where} should have the shape (n, {', '.join(map(str, shape))}) with n ≥ 1, but has "
+                             f"{images.shape}; bring all items to one size")
         check_numbers(images, where)
-        if images.dtype not in (np.uint8, np.float16):                       # torch has no arithmetic for some of the others
+        if images.dtype not in (np.uint8, np.float16):                       # not all others have arithmetic in torch
             images = images.astype(np.float32, copy=False)
         found[split] = torch.from_numpy(_channels_last(images, axis))
     return found, axis
@@ -144,8 +144,8 @@ def _masks(path: Path, arrays: dict, images: dict) -> dict | None:
         mask, shape = arrays.get(f"{split}_masks"), tuple(images[split].shape[:-1])
         if mask is None or mask.dtype != bool or mask.shape != shape or not mask.reshape(len(mask), -1).any(1).all():
             came = "there are none" if mask is None else f"are {mask.dtype} of shape {mask.shape}"
-            raise ValueError(f"volume_data: {split}_masks in {path} should be bool of shape {shape} with a True in each item, but "
-                             f"{came}; True means a known place")
+            raise ValueError(f"volume_data: {split}_masks in {path} should be bool of shape {shape} with a True in "
+                             f"each item, but {came}; True means a known place")
         masks[split] = torch.from_numpy(mask)
     return masks or None
 
@@ -186,7 +186,7 @@ def check_volumes(
     sizes, channels, axis = tuple(about.get("sizes", images.shape[-3:])), about.get("channels", 1), about.get("axis", "last")
     layouts = {axis: (channels, *sizes) if axis == "first" else (*sizes, channels)}
     layouts |= {"none": sizes} if channels == 1 else {}
-    found = [a for a, item in layouts.items() if images.shape[-len(item):] == item and images.ndim - len(item) in (0, 1)]
+    found = [a for a, s in layouts.items() if images.shape[-len(s):] == s and images.ndim - len(s) in (0, 1)]
     if not found or 0 in images.shape:
         raise ValueError(f"check_volumes: {where} should hold items of the size {sizes} that the model was trained "
                          f"on, with {channels} channels, but has the shape {images.shape}; bring them to that size")
@@ -194,8 +194,8 @@ def check_volumes(
     low, high, trained = images.min(), images.max(), about.get("high", 255)
     for wrong, why in [                     # where training had bytes
         (low < 0 or high > 255, f"lie between {low:g} and {high:g}; scale them to 0…255 as the training data were"),
-        (0 < high <= 1 < trained, "lie between 0 and 1, but training had values up to 255; multiply by 255 if 1 is the brightest"),
-        ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of the training were; round them")]:
+        (0 < high <= 1 < trained, "lie between 0 and 1, but in training up to 255; multiply by 255 if 1 is the brightest"),
+        ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of training were; round them")]:
         if wrong and about.get("dtype", "uint8") == "uint8":
             raise ValueError(f"check_volumes: the values of {where} {why}")
     x = torch.from_numpy(_channels_last(images.astype(np.float32).reshape(-1, *layouts[found[0]]), found[0]))
@@ -245,7 +245,7 @@ def random_shifts(
     shifts = torch.randint(-by, by + 1, (len(modes), len(x)), generator=generator, device=device).to(x.device)
     found, rows = [x] if mask is None else [x, mask], torch.arange(len(x), device=x.device)[:, None]
     for s, mode in zip(shifts, modes, strict=True):
-        at, n = torch.arange(x.shape[mode], device=x.device) - s[:, None], x.shape[mode]       # (B, n): where place i comes from
+        at, n = torch.arange(x.shape[mode], device=x.device) - s[:, None], x.shape[mode]       # (B, n), where each is from
         for i, t in enumerate(found):
             moved = t.movedim(mode, 1)[rows, at.clamp(0, n - 1)]
             moved[(at < 0) | (at >= n)] = 0

@@ -70,8 +70,8 @@ class AxialTokenAttention(nn.Module):
     ):
         super().__init__()
         if len(causal):
-            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so it would look "
-                             "ahead; leave causal out, or choose 'axial'")
+            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so "
+                             "it would look ahead; leave causal out, or choose 'axial'")
         new, norm = dict(device=device, dtype=dtype), nn.LayerNorm if qk_norm else nn.Identity
         self.axial = axial(dim, heads, order, qk_norm=qk_norm, **options, **new)
         self.dim, self.heads, self.order, self.causal = dim, heads, order, ()
@@ -204,6 +204,6 @@ class UNetNet(FieldModel):
 
     def run(self, x: Tensor) -> Tensor:
         if any(n % 16 for n in x.shape[2:]):
-            raise ValueError(f"UNetNet: sizes are {tuple(x.shape[2:])}, but each must be a multiple of 16, since they are halved "
-                             "four times; fill x up")
+            raise ValueError(f"UNetNet: sizes are {tuple(x.shape[2:])}, but each must be a multiple of 16, since they "
+                             "are halved four times; fill x up")
         return self.net(x)

@@ -33,8 +33,8 @@ class LinearConfig(ModelConfig):
         super().check()
         check_horizons(self)
         if self.trend is not None and self.trend % 2 == 0:
-            raise ValueError(f"{type(self).__name__}: trend is {self.trend}; the moving average needs an odd width, so that it "
-                             "has a middle; or None for one matrix")
+            raise ValueError(f"{type(self).__name__}: trend is {self.trend}; the moving average needs an odd width, so "
+                             "that it has a middle; or None for one matrix")
 
 # %% ../../nbs/58_linear_library.ipynb #9be8a01d
 def moving_average(
@@ -43,8 +43,8 @@ def moving_average(
 ) -> Tensor:      # (…, T)
     "Mean of the `width` steps around each step; beyond both ends the first and the last value are repeated."
     if width < 1 or width % 2 == 0 or x.ndim < 1 or x.shape[-1] < 1:
-        raise ValueError(f"moving_average: width is {width} and x is {tuple(x.shape)}; give an odd width, so that the average "
-                         "has a middle, and at least one step in the last axis")
+        raise ValueError(f"moving_average: width is {width} and x is {tuple(x.shape)}; give an odd width, so that the "
+                         "average has a middle, and at least one step in the last axis")
     ends = [x[..., i, None].expand(*x.shape[:-1], width // 2) for i in (0, -1)]
     return torch.cat([ends[0], x, ends[1]], -1).unfold(-1, width, 1).mean(-1)
 
@@ -77,7 +77,7 @@ class LinearForecaster(Model):
     def forward(
         self,
         x: Tensor,                          # (*batch, T, n2, …, nk): time, then series
-        mask: Tensor | None = None,         # bool, like x: True where there is a number; else the mean (0 if not normalized)
+        mask: Tensor | None = None,         # bool, like x: where there is a number; else the mean (0 if not normalized)
         horizon: int | str | None = None,   # steps ahead; default: the longest; "all": every one
     ) -> Tensor | dict:                     # (*batch, horizon, n2, …, nk), or {horizon: that}
         "Forecasts; horizon='all' gives {horizon: forecast}, for a loss over all of them."
@@ -97,7 +97,7 @@ class LinearForecaster(Model):
         steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
         if steps != c.lookback or c.series is not None and c.series != series:
             raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
-                             f"{c.lookback} and series is {c.series}; give as many of each, or make the model for these")
+                             f"{c.lookback} and series is {c.series}; give as many, or make the model for these")
         return z, mean, deviation
 
 # %% ../../nbs/58_linear_library.ipynb #203f08cd
@@ -111,8 +111,8 @@ def simple_forecaster(
 ) -> LinearForecaster:              # without normalization, and with nothing to learn
     "A forecast that needs no training, as a matrix."
     if name not in ("last", "mean", "seasonal") or name == "seasonal" and not 1 <= (period or 0) <= lookback:
-        raise ValueError(f"simple_forecaster: name is {name!r} and period {period}; choose 'last', 'mean', or 'seasonal', which "
-                         f"repeats a period that lies in the lookback: from 1 to {lookback}")
+        raise ValueError(f"simple_forecaster: name is {name!r} and period {period}; choose 'last', 'mean', or "
+                         f"'seasonal', which repeats a period that lies in the lookback: from 1 to {lookback}")
     config = LinearConfig(lookback, horizons, instance_norm=False, order=order)
     model = LinearForecaster(config, dtype=dtype).requires_grad_(False).eval()
     steps = torch.arange(max(horizons))
@@ -126,7 +126,7 @@ def simple_forecaster(
 def _equations(model: LinearForecaster, x: Tensor, y: Tensor) -> tuple:    # (…, rows, T + 1), (…, rows, S)
     "What the matrix and the bias multiply, and what they should give; for each series if it has its own."
     if y.shape != (want := (x.shape[0], max(model.config.horizons), *x.shape[2:])):
-        raise ValueError(f"least_squares: x is {tuple(x.shape)} and horizons are {model.config.horizons}, so y should be {want}, "
+        raise ValueError(f"least_squares: x is {tuple(x.shape)}, horizons {model.config.horizons}, so y should be {want}, "
                          f"but is {tuple(y.shape)}; give the past and the future of the same series, with that horizon")
     z, mean, deviation = model.prepare(x.double())
     features = torch.cat([z, torch.ones_like(z[:, :1])], 1) * deviation[..., None]          # (b, T + 1, n2, …, nk, 1)
@@ -148,12 +148,12 @@ def least_squares(
         a, r = _equations(model, x, y)
         gram, cross, n = gram + a.mT @ a, cross + a.mT @ r, n + a.shape[-2]
     if not n or not gram.isfinite().all() or not cross.isfinite().all():
-        raise ValueError(f"least_squares: the part has {'numbers that are not finite' if n else 'no samples'}; give a longer series, "
-                         "or fill what is missing, as load_series does by mend=True")
+        raise ValueError(f"least_squares: the part has {'numbers that are not finite' if n else 'no samples'}; give a "
+                         "longer series, or fill what is missing, as load_series does by mend=True")
     penalty = torch.ones(config.lookback + 1, dtype=gram.dtype, device=gram.device)
     penalty[-1] = 0.0                                                                       # not on the bias
     found = torch.linalg.pinv(gram / n + ridge * penalty.diag(), rtol=1e-12, hermitian=True) @ (cross / n)   # (…, T + 1, S)
-    for maps in filter(None, (model.to(x).linear, model.trend)):    # two branches get the same one: M (x - Ax) + M Ax = Mx
+    for maps in filter(None, (model.to(x).linear, model.trend)):    # two branches get one matrix: M (x - Ax) + M Ax = Mx
         maps.weight.copy_(found[..., :-1, :].mT)
         maps.bias.copy_(found[..., -1, :] * (maps is model.linear))
     return model.eval()
