@@ -93,8 +93,8 @@ def _compare(who: str, model: nn.Module, settings: dict, kept: dict, shapes: dic
                              "remove_adapters(model) first")
     for n in wanted | shapes:
         if wanted.get(n, "nothing") != shapes.get(n, "nothing"):
-            raise ValueError(f"{who}: {n!r} is {shapes.get(n, 'nothing')} in the file, but must be {wanted.get(n, 'nothing')}; "
-                             "the file was written for other layers, or is damaged")
+            raise ValueError(f"{who}: {n!r} is {shapes.get(n, 'nothing')} in the file, but must be "
+                             f"{wanted.get(n, 'nothing')}; the file was written for other layers, or is damaged")
 
 # %% ../nbs/15c_adapter_files.ipynb #af-alike
 def _alike(ours: list, theirs: list) -> bool:
@@ -110,8 +110,8 @@ def _compare_base(who: str, model: nn.Module, settings: dict, base: dict) -> Non
     for layer in settings:
         ours, theirs = _first_numbers(here[layer]), base.get(layer, [])         # older files say nothing of it
         if not _alike(ours, theirs):
-            raise ValueError(f"{who}: the adapter of {layer!r} was trained beside another weight, which begins with {theirs}, "
-                             f"and here with {ours}; load it into the model that it was made for")
+            raise ValueError(f"{who}: the adapter of {layer!r} was trained beside another weight, which begins with "
+                             f"{theirs}, and here with {ours}; load it into the model that it was made for")
 
 # %% ../nbs/15c_adapter_files.ipynb #af-load
 @torch.no_grad()

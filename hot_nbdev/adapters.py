@@ -63,8 +63,8 @@ class Adapter(Mergeable):
     ):
         super().__init__()
         if not isinstance(base, nn.Linear) or type(n) is not int or n < 1 or not isfinite(alpha):
-            raise ValueError(f"{type(self).__name__}: base is a {type(base).__name__}, rank or terms {n!r}, alpha {alpha!r}; "
-                             "give an nn.Linear, a whole number from 1 on, and a finite number")
+            raise ValueError(f"{type(self).__name__}: base is a {type(base).__name__}, rank or terms {n!r}, alpha "
+                             f"{alpha!r}; give an nn.Linear, a whole number from 1 on, and a finite number")
         self.base, self.scale = base.requires_grad_(False), alpha / n
         self.in_features, self.out_features = base.in_features, base.out_features
         for buffer in ("merged_weight", "merged_bias"):
@@ -75,8 +75,8 @@ class Adapter(Mergeable):
             y = self.base(x)
             return y + self.scale * self.update(x).to(y.dtype)
         if self.training:
-            raise ValueError(f"{type(self).__name__}: this adapter is merged and would not train; call unmerge(model) to train "
-                             "it, or model.eval() to use it")
+            raise ValueError(f"{type(self).__name__}: this adapter is merged and would not train; call unmerge(model) "
+                             "to train it, or model.eval() to use it")
         return F.linear(x, self.merged_weight, self.merged_bias)
 
     def own_parameters(self) -> list:
@@ -173,8 +173,8 @@ def _trainable(model: nn.Module, trainable: str | Sequence[str]) -> list:
     for pattern in [trainable] if isinstance(trainable, str) else trainable:
         hits = [n for n in names if fnmatchcase(n, pattern) or fnmatchcase(n, f"{pattern}.*")]
         if not hits:
-            raise ValueError(f"add_adapters: trainable names {pattern!r}, and no module or parameter is called so; near are "
-                             f"{meant(pattern, names)}")
+            raise ValueError(f"add_adapters: trainable names {pattern!r}, and no module or parameter is called so; "
+                             f"near are {meant(pattern, names)}")
         found += hits
     return found
 
@@ -193,8 +193,8 @@ def add_adapters(
     chosen = {linear: names for linear, names in select_layers("add_adapters", model, select).items()
               if own(linear, names).isdisjoint(kept)}
     if not chosen:
-        raise ValueError("add_adapters: all layers that select names are trainable in full, so none gets an adapter; leave "
-                         "them out of trainable, or select others")
+        raise ValueError("add_adapters: all layers that select names are trainable in full, so none gets an adapter; "
+                         "leave them out of trainable, or select others")
     for linear, names in chosen.items():            # a trial without numbers
         make_adapter(names[0], nn.Linear(linear.in_features, linear.out_features, device="meta"), kind, **options)
     for linear, names in chosen.items():

@@ -209,8 +209,8 @@ def _check_stride(layer: Attention, steps: int | Sequence[int]) -> tuple:
     steps = tuple(steps) if isinstance(steps, Sequence) else (steps,) * layer.order
     fits = len(steps) == layer.order and all(hasattr(s, "__index__") and s >= 1 for s in steps)
     if not fits or any(steps[c] > 1 for c in layer.causal):
-        raise ValueError(f"{type(layer).__name__}: windows are {steps} for {layer.order} modes with causal modes {layer.causal}; give a "
-                         "positive whole number for each mode, 1 along causal modes")
+        raise ValueError(f"{type(layer).__name__}: windows are {steps} for {layer.order} modes with causal modes "
+                         f"{layer.causal}; give a positive whole number for each mode, 1 along causal modes")
     return steps
 
 # %% ../nbs/11b_axial.ipynb #48b8585f

@@ -61,8 +61,8 @@ def _check_input(name: str, x: Tensor, order: int, dim: int, what: str) -> None:
         raise ValueError(f"{name}: {what} must be a dense floating tensor, but is {came}; write torch.as_tensor({what}).to_dense().float()")
     if x.ndim < order + 1 or x.shape[-1] != dim:
         modes = ", ".join(f"n{m + 1}" for m in range(order))
-        raise ValueError(f"{name}: {what} must be (*batch, {modes}, {dim}) with {order} modes and {dim} features, but is "
-                         f"{tuple(x.shape)}; change order or dim, or move the features to the end")
+        raise ValueError(f"{name}: {what} must be (*batch, {modes}, {dim}) with {order} modes and {dim} features, but "
+                         f"is {tuple(x.shape)}; change order or dim, or move the features to the end")
 
 def _check_mask(name: str, mask: Tensor, shape: Sequence[int], order: int, what: str) -> None:
     own = "mask" if what == "x" else "context_mask"
@@ -97,8 +97,8 @@ def enter(
     weights = layer.to_v.weight if isinstance(layer.to_v, nn.Linear) else x
     for what, t in (("x", own[0]), ("context", other[0])):
         if (t.dtype == torch.float64) != (weights.dtype == torch.float64):
-            raise ValueError(f"{name}: {what} is {t.dtype}, and the weights are {weights.dtype}; write {what}.to({weights.dtype}), or "
-                             f"layer.to({t.dtype})")
+            raise ValueError(f"{name}: {what} is {t.dtype}, and the weights are {weights.dtype}; write "
+                             f"{what}.to({weights.dtype}), or layer.to({t.dtype})")
     return *own, *other
 
 # %% ../nbs/05a_door.ipynb #d0050010
@@ -113,5 +113,5 @@ def check_grids(
     for m in (*layer.causal, *same):
         if sizes[m] != others[m]:
             why = "along a causal mode both share one time" if m in layer.causal else why
-            raise ValueError(f"{type(layer).__name__}: mode {m} has size {sizes[m]} in x and {others[m]} in the context, but {why}; "
-                             "give as many positions there")
+            raise ValueError(f"{type(layer).__name__}: mode {m} has size {sizes[m]} in x and {others[m]} in the "
+                             f"context, but {why}; give as many positions there")

@@ -106,8 +106,8 @@ def nearest_kron(
     "The sum of `terms` Kronecker products that is nearest to `S` in the Frobenius norm."
     T = rearrange(S, rows, cols)
     if T.ndim != 2 or not 1 <= terms <= min(T.shape) or not S.is_floating_point():
-        raise ValueError(f"nearest_kron: needs floats, 2 modes (kron_cp takes more) and from 1 to {min(T.shape)} terms, but got {S.dtype}, "
-                         f"rows {rows} and {terms} terms")
+        raise ValueError(f"nearest_kron: needs floats, 2 modes (kron_cp takes more) and from 1 to {min(T.shape)} "
+                         f"terms, but got {S.dtype}, rows {rows} and {terms} terms")
     U, sigma, Vt = torch.linalg.svd(T.to(torch.promote_types(T.dtype, torch.float32)), full_matrices=False)
     scale = sigma.sqrt() * torch.where(U.sum(0) < 0, -1, 1)
     A = (U * scale).T[:terms].reshape(-1, rows[0], cols[0]).to(S.dtype)

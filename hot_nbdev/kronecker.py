@@ -19,8 +19,8 @@ def _check_factors(name: str, mats: Sequence[Tensor], square: bool = False) -> N
     fits = [isinstance(A, Tensor) and A.ndim > 1 and (not square or A.shape[-1] == A.shape[-2]) for A in mats]
     if not fits or not all(fits):
         came = [tuple(A.shape) if isinstance(A, Tensor) else type(A).__name__ for A in mats]
-        raise ValueError(f"{name}: needs {'square ' * square}matrices (*batch, m, n), at least one, but got {came}; kron and kron_sum "
-                         "take them one by one, and a vector v is the column v[:, None]")
+        raise ValueError(f"{name}: needs {'square ' * square}matrices (*batch, m, n), at least one, but got {came}; "
+                         "kron and kron_sum take them one by one, and a vector v is the column v[:, None]")
 
 # %% ../nbs/02_kronecker.ipynb #6b23ff11
 def kron(

@@ -116,8 +116,8 @@ def nd_linear(
     shapes, came = ([tuple(t.shape) for t in tensors] for tensors in (weights, biases))
     each = [s[:1] for s in shapes]
     if not shapes or any(len(s) != 2 for s in shapes) or came not in ([], each, [sum(each, ())]):
-        raise ValueError(f"nd_linear: weights have shapes {shapes}, and biases {came}; give one matrix (H_k, D_k) for each "
-                         "mode, and no bias, one (H_k,) for each, or one (H_1, …, H_N)")
+        raise ValueError(f"nd_linear: weights have shapes {shapes}, and biases {came}; give one matrix (H_k, D_k) for "
+                         "each mode, and no bias, one (H_k,) for each, or one (H_1, …, H_N)")
     H, D = zip(*shapes)
     _check_input("nd_linear", x, D, weights[0].dtype, "the weights have as many columns as")
     sequence = _sequence("nd_linear", sequence, len(D))

@@ -44,8 +44,8 @@ def pick_modes(
     modes = tuple(range(order) if modes is None else modes)
     known = all(hasattr(m, "__index__") and -order <= m < order for m in modes)
     if not known or not 0 < len(modes) == len({m % order for m in modes}):
-        raise ValueError(f"{name}: {what} is {modes}, but must name one of {order} modes or more, none of them twice; they are counted "
-                         f"from 0 to {order - 1}, or from -{order} to -1")
+        raise ValueError(f"{name}: {what} is {modes}, but must name one of {order} modes or more, none of them twice; "
+                         f"they are counted from 0 to {order - 1}, or from -{order} to -1")
     return tuple(sorted(int(m) % order for m in modes))
 
 # %% ../nbs/10_positions.ipynb #a600000a

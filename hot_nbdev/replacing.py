@@ -88,8 +88,8 @@ def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Calla
         chosen |= hits
     for module, names in chosen.items():
         if type(module) not in (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear):
-            raise ValueError(f"{op}: {names[0]!r} is a {type(module).__name__}, which may do more than an nn.Linear; leave "
-                             "it out, or make it a plain nn.Linear first: an adapter by remove_adapters(model)")
+            raise ValueError(f"{op}: {names[0]!r} is a {type(module).__name__}, which may do more than an nn.Linear; "
+                             "leave it out, or make it a plain nn.Linear first: an adapter by remove_adapters(model)")
     return {module: names for module, names in found.items() if module in chosen}
 
 # %% ../nbs/15a_replacing.ipynb #rp-split
@@ -104,9 +104,9 @@ def split_features(
     D, H = (nearest_square(n, modes) if f is None else f for f, n in zip(given, flat))
     whole = all(isinstance(n, int) and n > 0 for n in D + H)
     if not whole or not len(D) == len(H) <= 64 or (prod(D), prod(H)) != flat:       # a tensor has no more modes
-        raise ValueError(f"{who} takes {flat[0]} features to {flat[1]}, but in_features {D} and out_features {H} stand for "
-                         f"{prod(D)} and {prod(H)}, in {len(D)} and {len(H)} modes; give as many sizes for both, at most "
-                         "64, with these products")
+        raise ValueError(f"{who} takes {flat[0]} features to {flat[1]}, but in_features {D} and out_features {H} stand "
+                         f"for {prod(D)} and {prod(H)}, in {len(D)} and {len(H)} modes; give as many sizes for both, "
+                         "at most 64, with these products")
     return D, H
 
 # %% ../nbs/15a_replacing.ipynb #rp-ties
@@ -116,11 +116,11 @@ def _check_ties(model: nn.Module, chosen: dict) -> None:
     for owner, module in model.named_modules():
         for key, p in () if module in chosen else module.named_parameters(owner, recurse=False):
             if p in owners:
-                raise ValueError(f"replace_linear: {owners[p]!r} shares a parameter with {key!r}, which is not replaced, "
-                                 "and the tie would break; leave it out, or untie it first")
+                raise ValueError(f"replace_linear: {owners[p]!r} shares a parameter with {key!r}, which is not "
+                                 "replaced, and the tie would break; leave it out, or untie it first")
         if module in chosen and (module._forward_hooks or module._forward_pre_hooks or module._backward_hooks):
-            raise ValueError(f"replace_linear: {owner!r} has hooks, which would be lost; remove them first, and put them "
-                             "on the new layer")
+            raise ValueError(f"replace_linear: {owner!r} has hooks, which would be lost; remove them first, and put "
+                             "them on the new layer")
 
 # %% ../nbs/15a_replacing.ipynb #rp-new
 def put_layer(model: nn.Module, names: Sequence[str], module: nn.Module) -> nn.Module:

@@ -221,8 +221,8 @@ class ModeParts:
             sizes = _told(name, shape, mode, group, x.device) if n is None else part_sizes(n, distributed.get_world_size(group))
             cut = Cut(mode, sizes, group)
             if cut.own != shape[1 + mode]:
-                raise ValueError(f"{name}: mode {mode} of size {n} gives process {cut.rank} of {len(sizes)} a part of {cut.own}, but x has "
-                                 f"{shape[1 + mode]}; cut it by local_part, or leave sizes out")
+                raise ValueError(f"{name}: mode {mode} of size {n} gives process {cut.rank} of {len(sizes)} a part of "
+                                 f"{cut.own}, but x has {shape[1 + mode]}; cut it by local_part, or leave sizes out")
             found.append(cut)
         return tuple(found)
 
@@ -251,8 +251,8 @@ class WholePatches:
         for mode, axis in self.parts.modes.items():
             group, n, p = self.parts.mesh.get_group(axis), x.shape[mode - len(self.patch) - 1], self.patch[mode]
             if n % p and distributed.get_rank(group) + 1 < distributed.get_world_size(group):
-                raise ValueError(f"PatchEmbed: mode {mode} has {n} positions on this process, but patches of {p} must be whole on all "
-                                 f"but the last; cut it by local_part with multiple={p}")
+                raise ValueError(f"PatchEmbed: mode {mode} has {n} positions on this process, but patches of {p} must "
+                                 f"be whole on all but the last; cut it by local_part with multiple={p}")
         return super().forward(x, mask)
 
 SHARDED = {KroneckerAttention: Sharded, LearnedPositions: Placed, SineCosinePositions: Placed, PatchEmbed: WholePatches}
@@ -292,8 +292,8 @@ def shard_modes(
                              f"from 0 to {k - 1}")
         parts = ModeParts(mesh, *({m % k: v for m, v in given.items()} for given in (modes, sizes or {})))
         if len(causal := getattr(module, "causal", ())) > 1 and set(causal) & parts.modes.keys():
-            raise ValueError(f"shard_modes: {name} has the causal modes {causal}, which have one joint map, so none of them can be cut; cut "
-                             "another mode, or make one mode causal")
+            raise ValueError(f"shard_modes: {name} has the causal modes {causal}, which have one joint map, so none of "
+                             "them can be cut; cut another mode, or make one mode causal")
         found.append((module, combined(part, type(module)), parts))
     for module, kind, parts in found:       # nothing is changed before everything is checked
         module.__class__, module.parts = kind, parts

@@ -48,8 +48,8 @@ def stationary(S: Tensor) -> Tensor:        # (*batch, n, n), row-stochastic, to
     W, n = check_map("stationary", S, stochastic=True), S.shape[-1]
     G = torch.eye(n, dtype=W.dtype, device=W.device) - W.mT + 1
     if (torch.linalg.matrix_rank(G.detach()) < n).any():
-        raise ValueError(f"stationary: a map of {n} positions has several stationary distributions, as groups of them look at no key "
-                         "outside; pass each group alone")
+        raise ValueError(f"stationary: a map of {n} positions has several stationary distributions, as groups of them "
+                         "look at no key outside; pass each group alone")
     return torch.linalg.solve(G, torch.ones_like(W[..., 0])).to(S.dtype)
 
 # %% ../nbs/06_stochastic.ipynb #63ab89ab

@@ -141,8 +141,8 @@ def _tokens(encoder: HOTEncoder, x: Tensor, state: StreamState, mask: Tensor | N
     "Tokens of the frames that come next (B, n1, …, nk, in_channels), which of them take part, and the state behind them."
     c, inner = encoder.config.causal[0] % encoder.config.order, []
     if state.inner and state.streams != len(x):
-        raise ValueError(f"steps: there are {len(x)} streams, but the state is of {state.streams}; go on with as many, pick some by "
-                         "select_streams, or begin with state=None")
+        raise ValueError(f"steps: there are {len(x)} streams, but the state is of {state.streams}; go on with as many, "
+                         "pick some by select_streams, or begin with state=None")
     seen, known, old, kept = _with_tail(encoder, x, mask, c, state.tensors)
     tokens, taking = encoder.embed(seen, known), encoder.token_mask(mask)
     age = state.inner[0].tensors["age"].tolist() if state.inner else [0]

@@ -164,8 +164,8 @@ def time_of(layer: nn.Module, causal: Sequence[int]) -> int:
     "The one causal mode of a layer or model that can be stepped now."
     name = type(layer).__name__
     if len(causal) != 1:
-        raise ValueError(f"steps: {name} cannot be stepped: a stream runs along one causal mode, but causal is {tuple(causal)}; "
-                         "make it with causal=(m,)")
+        raise ValueError(f"steps: {name} cannot be stepped: a stream runs along one causal mode, but causal is "
+                         f"{tuple(causal)}; make it with causal=(m,)")
     if layer.training and drops(layer):
         raise ValueError(f"{name}: with dropout, steps in training would not be those of one forward pass; call eval() first")
     return causal[0]
@@ -198,8 +198,8 @@ def _door(layer: nn.Module, x: Tensor, mask: Tensor | None, state: StreamState, 
     now = len(x), (*x.shape[1:c + 1], *x.shape[c + 2:-1]), mask is not None
     if state.tensors and now != (then := (state.streams, state.frame, state.masked)):
         said = (f"{n} streams of frames {sizes} {'with' if has else 'without'} a mask" for n, sizes, has in (now, then))
-        raise ValueError(f"{type(layer).__name__}: {' do not go on '.join(said)}; give frames of the same sizes, and a mask from the first "
-                         "frame on or never, or begin with state=None")
+        raise ValueError(f"{type(layer).__name__}: {' do not go on '.join(said)}; give frames of the same sizes, and a "
+                         "mask from the first frame on or never, or begin with state=None")
     return x, mask, now[1]
 
 # %% ../nbs/23_streams.ipynb #46cfa54c

@@ -89,11 +89,11 @@ def _check_factor(x: Tensor, A: Tensor, axis: int, batch: int, bias: Tensor | No
     if not known or A.shape[-1] != n or any(a not in (1, b) for a, b in zip(A.shape[:-2], x.shape[:batch])):
         own = f" or ({''.join(f'{b}, ' for b in x.shape[:batch])}d, {n})" if batch else ""
         hint = "; its transpose fits: A.mT" if known and A.shape[-2] == n else ""
-        raise ValueError(f"mode_dot: mode {axis - batch} of x {tuple(x.shape)} has size {n}, so A must be (d, {n}){own}, "
-                         f"but is {tuple(A.shape)}{hint}")
+        raise ValueError(f"mode_dot: mode {axis - batch} of x {tuple(x.shape)} has size {n}, so A must be (d, "
+                         f"{n}){own}, but is {tuple(A.shape)}{hint}")
     if bias is not None and (A.ndim, bias.shape) != (2, A.shape[:1]):
-        raise ValueError(f"mode_dot: bias has shape {tuple(bias.shape)}, but goes with one matrix for all fibers and must be "
-                         f"{tuple(A.shape[-2:-1])}; A is {tuple(A.shape)}")
+        raise ValueError(f"mode_dot: bias has shape {tuple(bias.shape)}, but goes with one matrix for all fibers and "
+                         f"must be {tuple(A.shape[-2:-1])}; A is {tuple(A.shape)}")
 
 # %% ../nbs/01_tensor.ipynb #f4e5ab64
 def mode_dot(

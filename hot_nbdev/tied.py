@@ -58,8 +58,8 @@ def _ones(t: Tensor, valid: Tensor | None) -> Tensor:
 def _no_kernel(layer: nn.Module) -> None:
     "Raise if something in the layer weighs by features."
     if any(hasattr(f, "phi") for f in layer.modules()):
-        raise ValueError(f"{type(layer).__name__}: a kernel maps queries and keys, and tied scores are sums over many of them; "
-                         "weigh by softmax_map, or take KroneckerAttention")
+        raise ValueError(f"{type(layer).__name__}: a kernel maps queries and keys, and tied scores are sums over many "
+                         "of them; weigh by softmax_map, or take KroneckerAttention")
 
 def _same_grid(layer: nn.Module, sizes: Sequence[int], others: Sequence[int]) -> None:      # of x, of the context
     "Raise unless both grids agree, where there are several modes."

@@ -133,8 +133,8 @@ class Job(_Grouped):
         if not hot and self.model not in self.rivals:
             raise ValueError(f"{name}: model is {self.model!r}; choose one of {', '.join(('hot', *self.rivals))}")
         if self.combine and self.attention not in ("hot1", "hot2", "tied", "tied-mix"):
-            raise ValueError(f"{name}: combine is {self.combine!r}, which attention {self.attention!r} does not have; choose "
-                             "--attention hot1, hot2 or tied, or --attention product or sum without --combine")
+            raise ValueError(f"{name}: combine is {self.combine!r}, which attention {self.attention!r} does not have; "
+                             "choose --attention hot1, hot2 or tied, or --attention product or sum without --combine")
         others = ["model_option"] if hot else [n for n in self.groups()["model"] if n not in ("model", "model_option")]
         plain = lambda f: f.default_factory() if f.default is dataclasses.MISSING else f.default
         lost = [f.name for f in dataclasses.fields(self) if f.name in others and getattr(self, f.name) != plain(f)]
@@ -201,8 +201,8 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
     def check(self):
         super().check()
         if self.score and max(self.score) > self.horizon:
-            raise ValueError(f"hot_forecast: score is {list(self.score)}, but the model is trained for {self.horizon} steps; score "
-                             "horizons from 1 to that")
+            raise ValueError(f"hot_forecast: score is {list(self.score)}, but the model is trained for {self.horizon} "
+                             "steps; score horizons from 1 to that")
 
     def decided(self) -> dict:
         return dict(lookback=self.lookback, horizons=(self.horizon,))
@@ -241,8 +241,8 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
         for part, counts in found.about["class_counts"].items():
             lost = [name for name, n in zip(found.about["classes"], counts.tolist()) if not n]
             if lost:
-                raise ValueError(f"hot_classify: the {part} part of {self.data} has no item of the class {', '.join(lost)}, so its AUC "
-                                 "is undefined; give each part all classes")
+                raise ValueError(f"hot_classify: the {part} part of {self.data} has no item of the class "
+                                 f"{', '.join(lost)}, so its AUC is undefined; give each part all classes")
         if self.model == "resnet" and len(found.about["input"]["sizes"]) != 3:
             raise ValueError(f"hot_classify: the ResNet is for volumes, but {self.data} holds pictures; leave out --model")
         return found

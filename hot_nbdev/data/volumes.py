@@ -63,8 +63,8 @@ def _medmnist(name: str, size: int) -> tuple[str, list, Source]:
         classes, license = list(info["label"].values()), info["license"]
         md5 = None if "multi-label" in info["task"] else info.get(f"MD5{tag}")
     if md5 is None:
-        raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} (28 and 64), "
-                         "medmnist's pictures with one label such as pathmnist (128 and 224 as well), or an .npz")
+        raise ValueError(f"volume_data: name {name!r} and size {size} came; known are {', '.join(VOLUMES)} (28 and "
+                         "64), medmnist's pictures with one label such as pathmnist (128 and 224 as well), or an .npz")
     url = f"https://zenodo.org/records/10519652/files/{file}?download=1"
     return flag, classes, Source(file, "https://medmnist.com", url, md5, shape, license, _SHA256.get(file))
 

@@ -129,8 +129,8 @@ def write(run, work: Callable) -> None:
     try:
         on_main(run.accelerator, work)
     except OSError as e:
-        raise OSError(f"fit: writing to {run.checkpoints.folder} failed ({e}); {run.checkpoints.last_good()}; make room and "
-                      "start the same run again") from e
+        raise OSError(f"fit: writing to {run.checkpoints.folder} failed ({e}); {run.checkpoints.last_good()}; make "
+                      "room and start the same run again") from e
 
 # %% ../../nbs/54_devices.ipynb #f407d303
 def save_run(run) -> None:

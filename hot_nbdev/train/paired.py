@@ -48,8 +48,8 @@ def read_scores(
     "What was kept of each test sample of a run."
     run, folder = Path(row.get("scores") or "").stem, Path(folder)
     if not run:
-        raise ValueError(f"read_scores: the row of {row.get('run') or 'this run'} has no scores; its task keeps none, or it was "
-                         "written before scores were kept: run it again")
+        raise ValueError(f"read_scores: the row of {row.get('run') or 'this run'} has no scores; its task keeps none, "
+                         "or it was written before scores were kept: run it again")
     for path, prefix in ((folder / "scores" / f"{run}.npz", ""), (folder / "scores.npz", f"{run}/")):
         if path.is_file():
             with np.load(path, allow_pickle=False) as kept:
@@ -106,8 +106,8 @@ def delong(
     if (label.shape != (p + q,) or min(p, q) < 2
             or any(m.ndim != 2 or not len(m) or m.shape[1] != p + q or np.isnan(m).any() for m in models)):
         raise ValueError(f"delong: label has shape {label.shape}, {p} times the value 1 and {q} times 0, scores have "
-                         f"{[np.shape(s) for s in (one, other)]}; give labels 0 and 1, at least two of each, and two scores that "
-                         "are numbers for each, or a row of them for each run")
+                         f"{[np.shape(s) for s in (one, other)]}; give labels 0 and 1, at least two of each, and two "
+                         "scores that are numbers for each, or a row of them for each run")
     V, W = map(np.stack, zip(*(_placements(label, runs) for runs in models)))
     (a, b), S = V.mean(1).tolist(), np.cov(V) / p + np.cov(W) / q
     error, spread = math.sqrt(max(S[0, 0] + S[1, 1] - 2 * S[0, 1], 0.0)), math.sqrt(S[0, 0] * S[1, 1])
@@ -124,8 +124,8 @@ def paired_t(
     from scipy.stats import sem, ttest_rel
     a, b = (np.asarray(x, dtype=float) for x in (one, other))
     if a.shape != b.shape or a.ndim != 1 or len(a) < 2:
-        raise ValueError(f"paired_t: numbers of the same two or more seeds are needed, but {a.shape} and {b.shape} came; leave "
-                         "out seeds that only one model has")
+        raise ValueError(f"paired_t: numbers of the same two or more seeds are needed, but {a.shape} and {b.shape} "
+                         "came; leave out seeds that only one model has")
     mean, error, found = (a - b).mean(), sem(a - b), ttest_rel(a, b)
     correlation = np.corrcoef(a, b)[0, 1] if a.std() and b.std() else math.nan
     ends, p = found.confidence_interval(), found.pvalue if error else mean == 0

@@ -72,8 +72,8 @@ def best_weights(folder) -> dict:       # of tensors
     try:
         return load_file(path)
     except (SafetensorError, OSError) as e:
-        raise ValueError(f"{path}, the best model so far, cannot be read ({e}); begin again with resume=False, or name another "
-                         "folder") from e
+        raise ValueError(f"{path}, the best model so far, cannot be read ({e}); begin again with resume=False, or name "
+                         "another folder") from e
 
 # %% ../../nbs/57_runs.ipynb #70b462ea
 def content(
@@ -204,8 +204,8 @@ def _is_known(folder: Path, now: dict, resume: bool = True, overwrite: bool = Fa
             changed = [f"{MARK} cannot be read ({e})"]
         if changed and resume:
             more = f"; and {len(changed) - 5} more" if len(changed) > 5 else ""
-            raise ValueError(f"{folder} holds another run: {'; '.join(changed[:5])}{more}; name another folder, or begin "
-                             "again in this one with resume=False")
+            raise ValueError(f"{folder} holds another run: {'; '.join(changed[:5])}{more}; name another folder, or "
+                             "begin again in this one with resume=False")
         return not changed
     names = sorted(p.name for p in folder.glob("[!.]*"))
     if names and not overwrite:
@@ -228,8 +228,8 @@ def open_folder(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if (free := shutil.disk_usage(folder).free) < needed:
-            raise ValueError(f"{folder} has {free / 1e6:.0f} MB free, but weights and checkpoints take {needed / 1e6:.0f} MB; free "
-                             "some, keep fewer checkpoints, or name another folder")
+            raise ValueError(f"{folder} has {free / 1e6:.0f} MB free, but weights and checkpoints take "
+                             f"{needed / 1e6:.0f} MB; free some, keep fewer checkpoints, or name another folder")
         ends.enter_context(FileLock(folder / ".lock", timeout=0))
         _begin(folder, now, known and resume, files or {})
     except Timeout as e:

@@ -154,8 +154,8 @@ class Classification(Labels):
         target = found[:, 0].astype(int)
         missing = sorted(set(range(self.classes)) - set(target.tolist()))
         if missing:
-            raise ValueError(f"Classification: AUC is undefined, since classes {missing} do not occur in the {len(target)} "
-                             "labels; give a part that holds every class")
+            raise ValueError(f"Classification: AUC is undefined, since classes {missing} do not occur in the "
+                             f"{len(target)} labels; give a part that holds every class")
         return dict(zip(("auc", "acc"), map(float, auc_acc(target, found[:, 1:]))))
 
 # %% ../../nbs/53_tasks.ipynb #0c632f35
