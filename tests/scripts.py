@@ -14,3 +14,14 @@ def load(name):
         patch.syspath_prepend(str(ROOT / "bench"))
         spec.loader.exec_module(module)
     return module
+
+
+def once(work):
+    "The same function, which remembers what it gave."
+    known = {}
+
+    def recall(*given):
+        if (key := str(given)) not in known:
+            known[key] = work(*given)
+        return known[key]
+    return recall

@@ -174,9 +174,7 @@ def test_the_share_of_a_masked_map_grows_with_the_number_of_modes(combine, order
     assert_close(layer.dense_map(x, mask).double(), want, rtol=0, atol=4e-6)
 
 
-NORMED = [
-    (K, dict(heads=1)), (K, dict(pool="rsqrt", qk_center=True)), (Full, dict(kernel=SquarePlus())),
-    (Axial, dict(by_mode={0: dict(window=1)})), (Axial, dict(heads=1)), (Divided, {}), (Multi, {})]
+NORMED = [(K, dict(heads=1)), (Full, dict(kernel=SquarePlus())), (Axial, dict(heads=1)), (Divided, {}), (Multi, {})]
 
 
 @pytest.mark.parametrize("make, options", NORMED, ids=[f"{make.__name__} {i}" for i, (make, _) in enumerate(NORMED)])

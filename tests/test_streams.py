@@ -364,8 +364,8 @@ def test_models_read_any_batch_axes_and_empty_batches_and_refuse_zero_frames():
             steps(model, x[0, :0, :0], state)
 
 
-@pytest.mark.parametrize("kernel, strict", [("softmax", False), ("elu", True)])
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("kind, kernel, strict", [*((kind, "softmax", False) for kind in EVERY),
+                                                  *((kind, "elu", True) for kind in (K, Axial, Multi))])
 def test_steps_are_exported(kind, kernel, strict):
     class Step(nn.Module):
         def __init__(self, layer):
@@ -385,10 +385,9 @@ def test_steps_are_exported(kind, kernel, strict):
 
 
 @pytest.mark.parametrize("kind, options, masked", [
-    (K, dict(kernel=KERNELS["elu"]), True), (Axial, dict(kernel=KERNELS["elu"]), False),
-    *((K, dict(rotary=Rotary(DIM // HEADS), by_mode={0: own}), masked) for own, masked in (
-        (dict(window=2), False), (dict(window=1, dilation=2, bias="alibi"), True),
-        (dict(window=2, bias="learned", reach=3), True))), (Axial, dict(by_mode={0: dict(window=2)}), False)])
+    (K, dict(kernel=KERNELS["elu"]), True), (Axial, dict(by_mode={0: dict(window=2)}), False),
+    (K, dict(rotary=Rotary(DIM // HEADS), by_mode={0: dict(window=1, dilation=2, bias="learned", reach=3),
+                                                   1: dict(bias="alibi")}), True)])
 def test_compiled_steps_are_compiled_no_more_after_three(kind, options, masked):
     """Where the state does not grow for ever: of the first frame, of the second, which has a state, and of the third,
     where its number is an input."""

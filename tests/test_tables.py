@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from chapters import ROOT
-from scripts import load
+from scripts import load, once
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
@@ -81,17 +81,6 @@ def test_the_tables_of_the_chapters_plan_exactly_the_rows_that_are_there(kind):
                 planners[i] += [f"{name}: {title}"]
     wrong = {rows[i]["run"]: runs for i, runs in planners.items() if len(runs) != 1}
     assert not wrong, wrong  # none: such a row cannot be made again by a table; several: it is planned twice
-
-
-def once(work):
-    "The same function, which remembers what it gave."
-    known = {}
-
-    def recall(*given):
-        if (key := str(given)) not in known:
-            known[key] = work(*given)
-        return known[key]
-    return recall
 
 
 STRAYS = {"defaults": 98, "marks": 1}       # rows that no plan asks for, of which the studies tell under Changes
