@@ -104,6 +104,7 @@ def _alike(ours: list, theirs: list) -> bool:
     near = dict(rel_tol=2 ** -8, abs_tol=1e-7) if half else dict(rel_tol=2 ** -20)
     return all(isclose(a, b, **near) for a, b in zip(ours, theirs))
 
+# %% ../nbs/15c_adapter_files.ipynb #af-alike-1
 def _compare_base(who: str, model: nn.Module, settings: dict, base: dict) -> None:
     "Raise where an adapter was trained beside another layer than the one that has its name here."
     here = {n: linear for linear, names in linear_layers(model).items() for n in names}

@@ -153,6 +153,7 @@ def find_adapters(op: str, model: nn.Module) -> dict:       # adapter: all the n
         raise ValueError(f"{op}: the model, a {type(model).__name__}, has no adapters; add_adapters makes them")
     return found
 
+# %% ../nbs/15b_adapters.ipynb #ad-find-1
 def train_adapters(model: nn.Module, kept: Sequence[str] = ()) -> nn.Module:        # the same model
     "Let the adapters train, and the parameters with the names `kept`, and nothing else."
     found = find_adapters("train_adapters", model)

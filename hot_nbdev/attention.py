@@ -205,6 +205,7 @@ def fused(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, dropout: float =
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen | ~some, dropout_p=dropout)
     return y.masked_fill(~some, 0.0)
 
+# %% ../nbs/05_attention.ipynb #ce3655s1
 def formed(S: Tensor | tuple) -> Tensor:        # a map, or a pair (L, R) that stands for L @ R
     "A map as one matrix."
     if not isinstance(S, tuple):

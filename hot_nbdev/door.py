@@ -64,6 +64,7 @@ def _check_input(name: str, x: Tensor, order: int, dim: int, what: str) -> None:
         raise ValueError(f"{name}: {what} must be (*batch, {modes}, {dim}) with {order} modes and {dim} features, but "
                          f"is {tuple(x.shape)}; change order or dim, or move the features to the end")
 
+# %% ../nbs/05a_door.ipynb #05000as1
 def _check_mask(name: str, mask: Tensor, shape: Sequence[int], order: int, what: str) -> None:
     own = "mask" if what == "x" else "context_mask"
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:

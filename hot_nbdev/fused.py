@@ -303,6 +303,7 @@ class FusedAttention(KroneckerAttention):
         joined = joined_maps(*each, [*sizes]).split([n * n for n in sizes], -1)
         return [S.unflatten(-1, (n, n)) for S, n in zip(joined, sizes)]
 
+# %% ../nbs/27_gpu.ipynb #00e021s1
 def fuse(model: nn.Module, on: bool = True) -> nn.Module:       # changed in place; its weights stay as they are
     "Let Kronecker layers of a model use the kernels, plain ones also those of maps, or, if not `on`, no longer."
     kinds, acts = (KroneckerAttention, FusedAttention), (product, fused_product)

@@ -146,6 +146,7 @@ def hidden(
     "t with a value in place of what takes no part."
     return t if keys is None else t.masked_fill(~keys, value)
 
+# %% ../nbs/09_kernels.ipynb #b0e4f2s1
 def features_of(
     phi: Callable,               # (…, d) -> (…, M), not negative
     q: Tensor, k: Tensor,        # queries, (…, N, d), and keys, (…, N', d), divided by d^(1/4)

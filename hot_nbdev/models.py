@@ -76,6 +76,7 @@ def _difference(own: dict, found: dict) -> str | None:
             return f"{name} is {found[name].dtype}, but {t.dtype} is expected"
     return next((f"{name} is not expected" for name in found if name not in own), None)
 
+# %% ../nbs/11e_models.ipynb #dlmod1s1
 def _plan(cls: type, config: ModelConfig, path: Path) -> nn.Module:
     "The model without memory, or an error in the name of the file of its settings."
     try:
@@ -93,6 +94,7 @@ def _write(model: nn.Module, folder: Path) -> None:
         atomic_write(folder / "model.safetensors", lambda own: save_file(weights, own, {"config": str(model.config)}))
     atomic_write(folder / "config.json", write)
 
+# %% ../nbs/11e_models.ipynb #dlmod2s1
 def _filled(cls: type, config: ModelConfig, weights: dict, device, dtype) -> nn.Module:
     "A model with these weights; where no dtype is asked for, each has its own."
     first = next((t.dtype for t in weights.values() if t.is_floating_point()), None)

@@ -182,12 +182,14 @@ def full(dim: int, heads: int, order: int, **options) -> FullAttention:
     "Full attention from settings."
     return composed([FullAttention], dim, heads, order, **options)
 
+# %% ../nbs/11c_names.ipynb #7837ffs1
 @like(full)
 def full_linear(dim, heads, order, *, kernel=None, **options) -> FullAttention:
     "Full attention with a kernel, by default positive random features."
     new = {key: options.get(key) for key in ("device", "dtype")}
     return full(dim, heads, order, kernel=kernel or make_kernel("prf", dim // heads, **new), **options)
 
+# %% ../nbs/11c_names.ipynb #7837ffs2
 @like(composed)
 def multiscale(dim: int, heads: int, order: int, *, stride=2, **options) -> MultiscaleAttention:
     "Multiscale attention from settings."
@@ -200,6 +202,7 @@ def axial(dim: int, heads: int, order: int, groups: Sequence | None = None, **op
     groups = check_groups("AxialAttention", groups, order)
     return composed([AxialAttention], dim, heads, order, groups, groups=groups, **options)
 
+# %% ../nbs/11c_names.ipynb #6f8d93s1
 @like(axial)
 def divided(dim, heads, order, groups: Sequence | None = None, *, rotary=None, by_mode=None, **options):
     "Divided attention, each of whose stages is axial attention from settings."
@@ -217,6 +220,7 @@ def hot1(dim, heads, order, *, pool="sum", qk_norm=False, **options) -> Kronecke
     "The first paper's attention from settings."
     return kronecker(dim, heads, order, pool=pool, qk_norm=qk_norm, **options)
 
+# %% ../nbs/11c_names.ipynb #bb5c94s1
 @like(kronecker)
 def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=None, shared=False, **options):
     "The second paper's attention from settings: as in its code, or with qk_norm=False as in its text."
@@ -224,6 +228,7 @@ def hot2(dim, heads, order, *, pool="sum", qk_norm=True, qk_gain=1.0, project=No
     options |= dict(pool=pool, qk_norm=qk_norm, qk_gain=qk_gain, project=project, shared=shared)
     return kronecker(dim, heads, order, **options)
 
+# %% ../nbs/11c_names.ipynb #bb5c94s2
 @like(composed)
 def tied(dim, heads, order, *, kind=TiedAttention, combine="product", power=0.5, qk_norm=True, **options):
     "Kronecker attention that compares before it pools, from settings."

@@ -202,6 +202,7 @@ def places(t: Tensor, n: int, start: Tensor) -> Tensor:
     start = start.repeat_interleave(len(t) // max(len(start), 1)).view(-1, *[1] * (t.ndim - 2))
     return (start + torch.arange(n, device=t.device)).to(torch.float32 if t.device.type == "mps" else torch.float64)
 
+# %% ../nbs/10_positions.ipynb #rned01s1
 class Turned:
     "Queries and keys are turned by their positions: a part before any attention."
     def __init__(self, *args, rotary, **options):      # rotary(t, mode, positions=None) turns the last two axes of t

@@ -74,6 +74,7 @@ def meant(name: str, known: Iterable) -> str:
     "What may have been meant by a name that does not exist: the nearest of those known, else the first, for a message."
     return ", ".join(map(repr, get_close_matches(name, known, 3, 0.3) or list(known)[:3])) or "none"
 
+# %% ../nbs/15a_replacing.ipynb #rp-select-help-1
 def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Callable) -> dict:   # module: all its names
     "The linear layers meant by names, patterns such as '*.ff.*' or f(name, module), each once; errors begin with `op`."
     found, chosen = linear_layers(model), {}

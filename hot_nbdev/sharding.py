@@ -85,6 +85,7 @@ def part_sizes(n: int, parts: int, multiple: int = 1) -> list:
     ends = [min(n, multiple * (i * each + min(i, more))) for i in range(parts + 1)]
     return [b - a for a, b in zip(ends, ends[1:])]
 
+# %% ../nbs/26_sharding.ipynb #531a6es1
 class Cut:
     "A mode whose positions stand on the processes of a group."
     def __init__(self, mode: int, sizes: Sequence[int], group):     # mode counted from 0; sizes of the parts
@@ -309,6 +310,7 @@ def whole_tensor(part: Tensor, mesh, axes: dict) -> Tensor:     # axis of the pa
         part = whole.view(cut.whole, *t.shape[1:]).movedim(0, axis)
     return part
 
+# %% ../nbs/26_sharding.ipynb #b7efb9s1
 def sum_gradients(model: nn.Module, mesh, axes: Sequence | None = None) -> None:       # axes of the mesh; default: all
     "Add up the gradients of the weights over processes, after `backward` and before the step."
     grads = [p.grad for p in model.parameters() if p.grad is not None]

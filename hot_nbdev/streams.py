@@ -103,6 +103,7 @@ def remember(k: Tensor, v: Tensor, taking: Tensor | None, past: dict, span: int 
         return both, both
     return both, {n: t[:, :, T - span:].clone() for n, t in both.items()}       # further back nobody sees
 
+# %% ../nbs/23_streams.ipynb #b0ae22s1
 def _seen(q: Tensor, k: Tensor, taking: Tensor | None) -> Tensor | None:
     "Which keys of T frames the queries of the last C may see, (1 or B, 1, C N or 1, T N'); None: all."
     (C, N), (T, M) = q.shape[2:4], k.shape[2:4]

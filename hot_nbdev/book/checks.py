@@ -26,7 +26,7 @@ class Largest(TorchDispatchMode):
         self.entries = max([self.entries, *held])
         return out
 
-
+# %% ../../nbs/43_checks.ipynb #ec0007s1
 def without_forming(
     f: Callable,    # is called with `args`
     *args,
@@ -37,7 +37,6 @@ def without_forming(
         out = f(*args)
     assert largest.entries <= most, f"a tensor with {largest.entries} entries was made; {most} are enough"
     return out
-
 
 # %% ../../nbs/43_checks.ipynb #c4ec0011
 def test_same(

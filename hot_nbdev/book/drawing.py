@@ -83,6 +83,7 @@ def box(x: float, y: float, width: float, height: float) -> list:       # of (x,
     "The four corners of a box, from (x, y) at the top left to the right and downwards."
     return [(x, y), (x + width, y), (x + width, y + height), (x, y + height)]
 
+# %% ../../nbs/44_drawing.ipynb #a9e010s1
 def cells(
     d: Schematic,
     at: tuple,                       # (x, y) of the top left corner
@@ -170,6 +171,7 @@ def arrow(
     d.text((x + u) / 2, (y + v) / 2 - 14, above, 14)
     d.text((x + u) / 2, (y + v) / 2 + 14, below, 13)
 
+# %% ../../nbs/44_drawing.ipynb #a9e015s1
 def bracket(
     d: Schematic,
     start: float, end: float,   # x of both ends

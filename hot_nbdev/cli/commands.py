@@ -42,7 +42,7 @@ def _as_flags(message: str, names: Sequence[str]) -> str:
         message = re.sub(r"name another folder(?! by)", "name another folder by --out", message)
     return re.sub(r"(?<![\w.-])([a-z_]+)=(True|False|'\w+'|\d+|\([-\d, ]+\))?(?=[\s,.;:)]|$)", flag, message)
 
-
+# %% ../../nbs/68_commands.ipynb #c10a01s1
 def say(line: str) -> None:
     "A line on stderr, of the first process only."
     if os.environ.get("RANK", "0") == "0":
@@ -226,7 +226,7 @@ def _listed(tables: dict) -> Table:
     return Table([{"table": name, "command": f"hot_{t.command}", "runs a seed": t.size, "seeds": len(t.seeds),
                    "what it shows": t.title} for name, t in tables.items()])
 
-
+# %% ../../nbs/68_commands.ipynb #dc47fcs1
 def _made(file: str, tables: dict) -> str:
     "How a file of a study is made again."
     if file not in (known := scripts()):

@@ -121,7 +121,7 @@ def _read(kind: type, settings: str) -> TrainConfig | ModelConfig:
     "Settings as a row has them; many rows have the same."
     return kind.from_dict(json.loads(settings))
 
-
+# %% ../../nbs/67_tables.ipynb #1e0c28s1
 def made_by(
     job: Job,
     line: dict,     # a row of results
@@ -162,7 +162,7 @@ class Script(NamedTuple):
     command: str    # to be typed in the top folder of the source repository; empty where it is copied by hand
     adds: bool      # does it make only the lines that the file lacks?
 
-
+# %% ../../nbs/67_tables.ipynb #1e0c32s1
 def scripts() -> dict[str, Script]:     # such as 'kin.csv' or 'nearest/rows/motion.csv'
     "The files of studies and benchmarks by name, with what makes them."
     found, row = {}, r"^\| `(\S+)` \| (?:`(python .*?)`(, line by line)?|copied by hand) \|$"
@@ -171,7 +171,7 @@ def scripts() -> dict[str, Script]:     # such as 'kin.csv' or 'nearest/rows/mot
             found[f"{readme.parent.name}/{name}" if "/" in name else name] = Script(command, bool(adds))
     return found
 
-
+# %% ../../nbs/67_tables.ipynb #1e0c32s2
 def results_of(table: RunTable) -> str:         # such as "pair/rows/motion.csv"
     "The file below studies/ that its runs add their rows to."
     folder = table.settings.get("results") or table.results or "results"

@@ -49,6 +49,7 @@ def file_hash(
             digest.update(piece)
     return digest.hexdigest()
 
+# %% ../../nbs/47_files.ipynb #886239s1
 def _other_sum(path: Path, checksum: str) -> str | None:
     "The checksum that a file has in place of this one, a sha256 or an md5; None if it fits."
     came = file_hash(path, "md5" if len(checksum) == 32 else "sha256")

@@ -226,7 +226,7 @@ def _look(run: Run) -> None:
     run.state.rows += rows
     run.bar.set_postfix(loss=f"{rows[-1][0]:.4g}", rate=f"{run.optimizer.param_groups[0]['lr']:.2g}", refresh=False)
 
-
+# %% ../../nbs/60_training_library.ipynb #6c8be2s1
 def _diverged(run: Run, what: str, step: int):
     epoch, left = len(run.state.history) + 1, run.checkpoints.last_good()
     raise FloatingPointError(f"fit: {what} at update {step}, in epoch {epoch}; {left}; "

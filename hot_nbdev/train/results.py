@@ -100,7 +100,7 @@ def library_commit(
     except OSError:             # no git here
         return ""
 
-
+# %% ../../nbs/55_results.ipynb #8bcd9fs1
 def processor() -> str:
     "Model name of the processor."
     info = Path("/proc/cpuinfo")        # of Linux

@@ -113,7 +113,7 @@ def _inside(thing) -> tuple:        # in words what it is; the things in it, or 
         return "", [vars(thing)]
     return _plain(thing), ()
 
-
+# %% ../../nbs/57_runs.ipynb #b462ebs1
 def _plain(thing) -> str:
     "As text, without addresses in memory."
     return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
