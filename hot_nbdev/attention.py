@@ -38,6 +38,15 @@ def full_precision(t: Tensor):      # a tensor on the device in question
     active = kind != "meta" and torch.is_autocast_enabled(kind)
     return torch.autocast(kind, enabled=False) if active else nullcontext()
 
+def _scores(q: Tensor, k: Tensor) -> Tensor:
+    "q kᵀ / √d, for queries that broadcast to the keys."
+    lead = k.shape[:-2]
+    q = q if q.ndim == k.ndim else q.expand(*lead, *q.shape[-2:])
+    a, b = (wide(t).reshape(prod(lead), *t.shape[-2:]) for t in (q, k))
+    with full_precision(q):     # one kernel for both
+        scores = torch.baddbmm(a.new_empty(1, 1, 1), a, b.mT, beta=0, alpha=max(q.shape[-1], 1) ** -0.5)
+    return scores.view(*lead, q.shape[-2], k.shape[-2])
+
 # %% ../nbs/05_attention.ipynb #e3347d7a
 def softmax_map(
     q: Tensor,                    # queries, (…, N, d), broadcast to the keys
@@ -46,12 +55,7 @@ def softmax_map(
     change: Callable | None = None,   # of the scores, (…, N, N') -> like them
 ) -> Tensor:                      # (…, N, N'), in float32 or higher
     "Row-stochastic map Softmax(q kᵀ / √d); a row that may see nothing is zero."
-    lead = k.shape[:-2]
-    q = q if q.ndim == k.ndim else q.expand(*lead, *q.shape[-2:])
-    a, b = (wide(t).reshape(prod(lead), *t.shape[-2:]) for t in (q, k))
-    with full_precision(q):     # product and factor in one step
-        scores = torch.baddbmm(a.new_empty(1, 1, 1), a, b.mT, beta=0, alpha=max(q.shape[-1], 1) ** -0.5)
-    scores = scores.view(*lead, q.shape[-2], k.shape[-2])
+    scores = _scores(q, k)        # q kᵀ / √d
     return softmax_seen(scores if change is None else change(scores), seen)
 
 # %% ../nbs/05_attention.ipynb #d2c4a3a3
