@@ -21,7 +21,7 @@ from .storage import atomic_write
 # %% ../nbs/15c_adapter_files.ipynb #af-save
 def _own_tensors(layer: str, adapter: nn.Module) -> Iterator[tuple]:      # of pairs: name in the model, tensor
     return ((f"{layer}.{key}".lstrip("."), t) for key, t in adapter.state_dict(keep_vars=True).items()
-            if not key.startswith("base."))
+            if not key.startswith("base."))     # a model that is itself a layer has the name ""
 
 def adapter_state_dict(model: nn.Module) -> dict:       # name: tensor
     "The numbers of the adapters, and of what trains with them, by name."

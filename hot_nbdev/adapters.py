@@ -122,7 +122,7 @@ class NdLoRA(Adapter):
         new = dict(bias=False, device=base.weight.device, dtype=base.weight.dtype)
         self.terms = nn.ModuleList(FlatNdLinear(NdLinear(D, H, **new)) for _ in range(terms))
         for term in self.terms:
-            nn.init.zeros_(term.layer.weights[-1])
+            nn.init.zeros_(term.layer.weights[-1])      # exactly one factor
         self.settings = dict(kind="ndlora", in_features=D, out_features=H, terms=terms, alpha=alpha)
         self.max_rank = min(terms * prod(map(min, D, H)), *base.weight.shape)   # of ΔW
         self.train(base.training)
@@ -192,7 +192,7 @@ def add_adapters(
     kept = _trainable(model, trainable)
     own = lambda linear, names: {f"{n}.{key}".lstrip(".") for n in names for key, _ in linear.named_parameters()}
     chosen = {linear: names for linear, names in select_layers("add_adapters", model, select).items()
-              if own(linear, names).isdisjoint(kept)}
+              if own(linear, names).isdisjoint(kept)}       # what trains in full gets no adapter
     if not chosen:
         raise ValueError("add_adapters: all layers that select names are trainable in full, so none gets an adapter; "
                          "leave them out of trainable, or select others")

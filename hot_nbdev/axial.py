@@ -105,7 +105,8 @@ class AxialAttention(AlongGroups):
 
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
         v = values()
-        total = sum(out_of_batch(self.along(a, into_batch(v, g), x, mask, c, taking), g, x.shape[:-1]) for a, g in enumerate(self.groups))
+        mixed = (self.along(a, into_batch(v, group), x, mask, c, taking) for a, group in enumerate(self.groups))
+        total = sum(out_of_batch(y, group, x.shape[:-1]) for y, group in zip(mixed, self.groups))
         return total / groups_seen(self, x, mask, c, taking)
 
     def along(self, a: int, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
@@ -114,9 +115,10 @@ class AxialAttention(AlongGroups):
         return attend(map_of(self.weigh, a), q, k, v, self.seen(self.groups[a], x, mask, c, taking), self.dropout * self.training)
 
     def vectors(self, x: Tensor, a: int, project: nn.ModuleList, norm: nn.Module, start=0) -> Tensor:
-        "Queries or keys of group a, (B', heads, N, d)."
+        "Queries or keys of group a, (B', heads, N, d); `turn` adds rotary positions, if there are any."
         group, t = self.groups[a], norm(project[a](x).unflatten(-1, (self.heads, -1))).movedim(-2, 1)
-        return self.turn(into_batch(t, group).unflatten(2, [x.shape[1 + m] for m in group]), group, start).flatten(2, -2)
+        t = into_batch(t, group).unflatten(2, [x.shape[1 + m] for m in group])
+        return self.turn(t, group, start).flatten(2, -2)
 
 # %% ../nbs/11b_axial.ipynb #axlstage
 class Stages(nn.Module):
@@ -188,21 +190,22 @@ class MultiscaleAttention(FullAttention):
         self.stride = _check_stride(self, stride)
 
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
-        y = self.windowed(lambda k: pool_windows(values(), taking, self.stride).flatten(2, -2), x, mask, c, taking)
-        return y.unflatten(2, x.shape[1:-1])
+        v = pool_windows(values(), taking, self.stride).flatten(2, -2)
+        return self.windowed(v, x, mask, c, taking).unflatten(2, x.shape[1:-1])
 
-    def windowed(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
-        "Attention to windows: values(k) (B, heads, n', f) of those of the keys, mixed, (B, heads, n, f)."
+    def windowed(self, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
+        "Values of the windows, (B, heads, n', f), mixed for each position, (B, heads, n, f)."
         q = self.vectors(x, self.to_q, self.norm_q).flatten(2, -2)
         k = pool_windows(self.vectors(c, self.to_k, self.norm_k), taking, self.stride)
         keys = None if taking is None else patch_mask(taking, self.stride)
         seen, k = Seen(k.shape[2:-1], keys, self.causal, x.shape[1:-1], mask), k.flatten(2, -2)
-        return attend(self.weigh, q, k, values(k), seen, self.dropout * self.training)
+        return attend(self.weigh, q, k, v, seen, self.dropout * self.training)
 
     def find_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
         "The map from windows to positions, (B, heads, n, n')."
-        units = lambda k: torch.eye(k.shape[-2], dtype=wide(k).dtype, device=k.device).expand(*k.shape[:2], -1, -1)
-        return [self.windowed(units, x, mask, c, taking)]
+        windows = prod(-(-n // s) for n, s in zip(c.shape[1:-1], self.stride))
+        units = torch.eye(windows, dtype=wide(x[:0]).dtype, device=x.device)
+        return [self.windowed(units.expand(len(x), self.heads, -1, -1), x, mask, c, taking)]
 
 # %% ../nbs/11b_axial.ipynb #axlstride
 def _check_stride(layer: Attention, steps: int | Sequence[int]) -> tuple:

@@ -83,8 +83,8 @@ def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, 
            PF: tl.constexpr, PREC: tl.constexpr):
     "(L ⊗ A ⊗ C) v for a sample, a head and PF features; where PO is 1, (A ⊗ C) v at one index of the mode of L."
     s, G, f = tl.program_id(0).to(tl.int64), O if PO == 1 else 1, tl.program_id(1) * PF + tl.arange(0, PF)
-    g, h, b = s % G, s // G % H, s // G // H
-    o, j, k = g + tl.arange(0, PO), tl.arange(0, PN), tl.arange(0, PM)
+    g, h, b = s % G, s // G % H, s // G // H        # index of the mode of L, head, sample of this program
+    o, j, k = g + tl.arange(0, PO), tl.arange(0, PN), tl.arange(0, PM)      # indices of the three modes; f: features
     I, J, K, R = o[:, None, None, None], j[None, :, None, None], k[None, None, :, None], f[None, None, None, :]
     inside = (I < O) & (J < N) & (K < M) & (R < F)
     t = tl.load(v + b * vb + h * vh + I * vo + J * vj + K * vk + R * vf, inside, 0.0).to(tl.float32)
@@ -93,7 +93,7 @@ def _apply(v, A, C, L, y, H, F, vb, vh, vo, vj, vk, vf, Ab, Ah, Ao, Cb, Ch, Co, 
     t = _turn(A + b * Ab + h * Ah + g * Ao, tl.reshape(t, (PN, PM * PF * PO)), N, PN, PREC)
     t = _turn(C + b * Cb + h * Ch + g * Co, tl.reshape(t, (PM, PF * PO * PN)), M, PM, PREC)
     R, I, J, K = f[:, None, None, None], o[None, :, None, None], j[None, None, :, None], k[None, None, None, :]
-    at = (((b * O + I) * N + J) * M + K) * H * F + h * F + R
+    at = (((b * O + I) * N + J) * M + K) * H * F + h * F + R        # features first on the chip, last in memory
     tl.store(y + at, tl.reshape(t, (PF, PO, PN, PM)), mask=(I < O) & (J < N) & (K < M) & (R < F))
 
 # %% ../nbs/27_gpu.ipynb #3000e001
@@ -296,7 +296,7 @@ class FusedAttention(KroneckerAttention):
     def mode_maps(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> list:
         if unfit_maps(self, x, mask, c):
             return super().mode_maps(x, mask, c, taking)
-        rows, sizes, each = slice_means(x), x.shape[1:-1], []
+        rows, sizes, each = slice_means(x), x.shape[1:-1], []       # means, then queries and keys of them
         for project, norm in ((self.to_q, self.norm_q), (self.to_k, self.norm_k)):
             t = project(rows).unflatten(-1, (self.heads, -1))
             each.append(norm(t.to(next(norm.parameters(), t).dtype)))
@@ -306,10 +306,11 @@ class FusedAttention(KroneckerAttention):
 # %% ../nbs/27_gpu.ipynb #00e021s1
 def fuse(model: nn.Module, on: bool = True) -> nn.Module:       # changed in place; its weights stay as they are
     "Let Kronecker layers of a model use the kernels, plain ones also those of maps, or, if not `on`, no longer."
-    kinds, acts = (KroneckerAttention, FusedAttention), (product, fused_product)
+    plain, fused = (KroneckerAttention, product), (FusedAttention, fused_product)
+    (old_class, old_product), (new_class, new_product) = (plain, fused) if on else (fused, plain)
     for layer in model.modules():
-        if type(layer) is kinds[not on]:
-            layer.__class__ = kinds[on]
-        if isinstance(layer, KroneckerAttention) and layer.combine is acts[not on]:
-            layer.combine = acts[on]
+        if type(layer) is old_class:
+            layer.__class__ = new_class
+        if isinstance(layer, KroneckerAttention) and layer.combine is old_product:
+            layer.combine = new_product
     return model

@@ -154,7 +154,7 @@ def positions_of(c: HOTConfig, **new) -> nn.Module:
 
 # %% ../nbs/11d_model_config.ipynb #6dded60t
 # option of an attention -> setting of the model
-_SET = {"causal": "causal", "dropout": "attention_dropout", "kernel": "kernel", "rotary": "positions"}
+_SETTING = {"causal": "causal", "dropout": "attention_dropout", "kernel": "kernel", "rotary": "positions"}
 
 def attention_of(
     c: HOTConfig,
@@ -168,11 +168,11 @@ def attention_of(
     if c.positions == "rotary":
         options["rotary"] = pick_modes("rotary positions", c.position_modes, c.order, "position_modes")
     known = attention_options(name)
-    if lacks := [] if known is None else [key for key in options if key not in known]:
-        setting = _SET[lacks[0]]
-        raise ValueError(f"{setting} is {getattr(c, setting)!r}, but attention {name!r} has no option {lacks[0]!r}; "
+    if lacking := [key for key in options if known is not None and key not in known]:
+        setting = _SETTING[lacking[0]]
+        raise ValueError(f"{setting} is {getattr(c, setting)!r}, but attention {name!r} has no option {lacking[0]!r}; "
                          "leave it out, or choose another attention")
-    if taken := c.attention_options.keys() & {*_SET, "dim", "heads", "order", "device", "dtype"}:
+    if taken := c.attention_options.keys() & {*_SETTING, "dim", "heads", "order", "device", "dtype"}:
         raise ValueError(f"attention_options has {min(taken)!r}, which the model sets; use the settings of the model")
     return make_attention(name, c.dim, c.heads, c.order, **options, **c.attention_options, **new)
 

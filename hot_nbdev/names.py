@@ -168,11 +168,12 @@ def kronecker(
         raise ValueError("KroneckerAttention: project='after' differs from 'before' by what is left of a bias, with "
                          "pool='sum' or 'rsqrt', qk_norm=False and bias=True; leave project out")
     act = named("qk_act", qk_act, {None: None, **ACTIVATIONS})
-    more = {key: value for key, value in dict(act=act, power=power if act or not qk_norm else 0.0).items() if value}
-    wanted = {Tempered: temperature, Activated: act, Pooled: "power" in more, Centred: qk_center, LateBias: late,
+    power = power if act or not qk_norm else 0.0        # a norm takes such a factor out
+    wanted = {Tempered: temperature, Activated: act, Pooled: power, Centred: qk_center, LateBias: late,
               OwnMatrices: not shared, KroneckerAttention: True}
-    gain, combine = qk_gain or (4.0 if qk_norm else 1.0), named("combine", combine, _COMBINE)
     parts = [part for part, is_wanted in wanted.items() if is_wanted]
+    more = {key: value for key, value in dict(act=act, power=power).items() if value}
+    gain, combine = qk_gain or (4.0 if qk_norm else 1.0), named("combine", combine, _COMBINE)
     return composed(parts, dim, heads, order, [(m,) for m in range(order)], combine=combine, gain=gain,
                     qk_norm=qk_norm, **more, **options)
 

@@ -224,6 +224,8 @@ class PatchEmbed(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         x, mask = check_input("PatchEmbed", x, mask, len(self.patch), self.in_channels)
-        whole = getattr(self.proj, "whole", False)
-        x = self.proj(x, mask) if whole else self.proj(patchify(pad_to_patches(x, self.patch), self.patch).flatten(-2))
+        if getattr(self.proj, "whole", False):
+            x = self.proj(x, mask)
+        else:
+            x = self.proj(patchify(pad_to_patches(x, self.patch), self.patch).flatten(-2))
         return self.norm(x if self.act is None else self.act(x))

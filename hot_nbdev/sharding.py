@@ -68,7 +68,7 @@ class _Linear(torch.autograd.Function):
 def sum_over(t: Tensor, group) -> Tensor:       # of the same shape in each process
     "The sum over all processes; differentiable any number of times."
     def add(t): return _add_up(group, t.clone(memory_format=torch.contiguous_format))
-    return _Linear.apply(t, add, add)
+    return _Linear.apply(t, add, add)           # its transpose is itself
 
 def exchange(
     t: Tensor,               # (sum of `send`,)
@@ -81,7 +81,7 @@ def exchange(
 # %% ../nbs/26_sharding.ipynb #31531a6e
 def part_sizes(n: int, parts: int, multiple: int = 1) -> list:
     "How n positions are shared out: in whole multiples but perhaps the last, as equally as can be, larger parts first."
-    each, more = divmod(-(-n // multiple), parts)
+    each, more = divmod(-(-n // multiple), parts)       # multiples for each part; the first `more` get one more
     ends = [min(n, multiple * (i * each + min(i, more))) for i in range(parts + 1)]
     return [b - a for a, b in zip(ends, ends[1:])]
 
@@ -113,8 +113,8 @@ def local_part(
 def to_columns(t: Tensor, cut: Cut) -> Tensor:
     "(own rows, N, F) in each process to (all rows, N, own columns)."
     (rows, N, _), widths = t.shape, part_sizes(t.shape[-1], len(cut.sizes))
-    send, w = [rows * N * c for c in widths], widths[cut.rank]
-    t = torch.cat([piece.reshape(-1) for piece in t.split(widths, -1)])
+    send, w = [rows * N * c for c in widths], widths[cut.rank]              # to each process its columns of the own rows
+    t = torch.cat([piece.reshape(-1) for piece in t.split(widths, -1)])     # which lie one behind the other
     return exchange(t, send, [r * N * w for r in cut.sizes], cut.group).view(cut.whole, N, w)
 
 def to_rows(t: Tensor, cut: Cut, F: int) -> Tensor:
