@@ -117,6 +117,7 @@ def floored(
     R, = rest
     return torch.cat([(1 - share) * first, share * weight], -1), torch.cat([R, even.expand(*R.shape[:-2], 1, R.shape[-1])], -2)
 
+# %% ../nbs/08c_plans.ipynb #786d5090
 def softmax_without(q: Tensor, k: Tensor, hidden: Tensor | None, share: float = 0.0) -> Tensor:
     "`softmax_map` without keys that are hidden, and with a share if they are so from all queries: one more, of zeros, finds what is even."
     if hidden is None:

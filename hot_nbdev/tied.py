@@ -32,11 +32,16 @@ def aligned(
         s = s.cumsum(axis)
     return s
 
-# %% ../nbs/08b_tied.ipynb #tied0034
+# %% ../nbs/08b_tied.ipynb #tied0054
 def turned(layer: nn.Module, t: Tensor, m: int, start=0) -> Tensor:
     "Tokens (B, heads, n1, …, nk, d), turned by their places along mode m."
     return layer.turn(t.movedim(2 + m, -2), (m,), start).movedim(-2, 2 + m)
 
+def _ones(t: Tensor, valid: Tensor | None) -> Tensor:
+    "One at each token that takes part, (1 or B, 1, n1, …, nk, 1)."
+    return t.new_ones(1, 1, *t.shape[2:-1], 1) if valid is None else valid[:, None, ..., None].to(t.dtype)
+
+# %% ../nbs/08b_tied.ipynb #tied0034
 def tied_scores(
     layer: nn.Module,
     m: int,                                    # the mode whose slices are compared
@@ -49,10 +54,6 @@ def tied_scores(
     if asking is None and not others:
         return sums, prod(q.shape[2:-1]) // max(q.shape[2 + m], 1)
     return sums, aligned(*(_ones(t, valid) for t, valid in ((q, asking), (k, taking))), m, others)
-
-def _ones(t: Tensor, valid: Tensor | None) -> Tensor:
-    "One at each token that takes part, (1 or B, 1, n1, …, nk, 1)."
-    return t.new_ones(1, 1, *t.shape[2:-1], 1) if valid is None else valid[:, None, ..., None].to(t.dtype)
 
 # %% ../nbs/08b_tied.ipynb #tied0036
 def _no_kernel(layer: nn.Module) -> None:
