@@ -104,7 +104,7 @@ def mode_maps(layer: Attention, x: Tensor, mask: Tensor | None, c: Tensor, takin
     "For each mode its map, or a pair (L, R) that stands for it."
     own = layer.pool(x, mask)
     other = own if c is x else layer.pool(c, taking)
-    q, k = layer.vectors(layer.to_q, layer.norm_q, *own), layer.vectors(layer.to_k, layer.norm_k, *other)
+    q, k = layer.queries(*own), layer.vectors(layer.to_k, layer.norm_k, *other)
     empty = None if mask is None else joined(other[1], layer.causal).unsqueeze(1) == 0
     if layer.weigh is softmax_map and not layer.causal and all(isinstance(t, Slices) and t.alike for t in (q, k)):
         q, k, empty = (None if t is None else t.unflatten(2, (layer.order, t.shape[2] // layer.order)) for t in (q.whole, k.whole, empty))
@@ -128,6 +128,9 @@ class PooledMaps(Attention):
         t = norm(t.to(next(norm.parameters(), t).dtype))                # a part may have made them wide
         each = apart(wide(t).contiguous(), [s.shape[1:-1] for s in means], self.causal)
         return each if type(self).turn is Attention.turn else [self.turn(t, (m,), start) for m, t in enumerate(each)]
+
+    def queries(self, *pooled) -> Sequence:     # means and counts, of steps also the start
+        return self.vectors(self.to_q, self.norm_q, *pooled)
 
     compare, mode_maps = compare, mode_maps
 

@@ -149,7 +149,7 @@ def _(layer: KroneckerAttention, x, mask, state, start):
     "Old values are summed along time; what else is mixed is mixed within the frame."
     c = layer.causal[0]
     means, counts, kept = prefix_means(x, mask, c, state.tensors)
-    q, k = (layer.vectors(*f, means, counts, start) for f in ((layer.to_q, layer.norm_q), (layer.to_k, layer.norm_k)))
+    q, k = layer.queries(means, counts, start), layer.vectors(layer.to_k, layer.norm_k, means, counts, start)
     empty = [None if mask is None else n.unsqueeze(1) == 0 for n in counts]
     maps = [None if m == c else layer.compare(m, q[m], k[m], empty[m]) for m in range(layer.order)]
     given = () if mask is None else (~empty[c].unsqueeze(-1), floor_share(k[c].dtype, layer.order))

@@ -102,10 +102,9 @@ class Tempered:
     def reset_parameters(self) -> None:
         nn.init.zeros_(self.logit_scale)
 
-    def vectors(self, project: nn.Module, norm: nn.Module, means: Sequence[Tensor], counts: Sequence, start=0) -> list:
-        "Those of the next part; queries times the factor of their mode."
-        found = super().vectors(project, norm, means, counts, start)
-        return found if project is not self.to_q else [t * s.exp() for t, s in zip(found, self.logit_scale)]
+    def queries(self, *pooled) -> list:
+        "Those of the next part, times the factor of their mode."
+        return [t * s.exp() for t, s in zip(super().queries(*pooled), self.logit_scale)]
 
 # %% ../nbs/08a_variants.ipynb #varact02
 class Activated:
