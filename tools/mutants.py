@@ -1,4 +1,4 @@
-"""Change the library in one place at a time, and see whether a unit test notices.
+"""Change the library in one place at a time, and see whether a test or its chapter notices.
 
     python tools/mutants.py                            100 changes of what chapters export, drawn with seed 0
     python tools/mutants.py --modules streams --count 30 --seed 1
@@ -6,8 +6,9 @@
 One comparison, operator, number, condition or keyword argument is exchanged for its neighbour: `<` for `<=`, `+` for
 `-`, n for n + 1, `and` for `or`, a condition for its opposite, an argument left out; messages and annotations are left
 alone. First all tests run once, and coverage.py notes which test runs which line (kept in _build until the package or a
-test changes). A change is tried by the tests that run its line, quickest first, for SECONDS; chapters are not run. The
-run fails if fewer than 95 of 100 are noticed: what survives is a test that is missing, or cannot be observed.
+test changes). A change is tried by the tests that run its line, quickest first, for SECONDS, then by the chapter that
+exports it. The run fails if fewer than 95 of 100 are noticed: what survives is a test that is missing, or cannot be
+observed, as in kernels for a card where there is none.
 """
 import argparse
 import ast
@@ -24,6 +25,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import house
+import nbformat
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTES, SECONDS = ROOT / "_build" / "tests_by_line.json", 60
@@ -102,25 +104,47 @@ def tests_by_line() -> dict:
 
 
 def noticed(module: str, text: str, tests: list) -> str:
-    "Which test fails with this text in place of a module, or nothing. Tests that never end have noticed it, too."
+    "Which test or chapter fails with this text in place of a module, or nothing. What never ends has noticed it, too."
     chosen = [test for n, (_, test) in enumerate(tests) if not n or sum(took for took, _ in tests[:n + 1]) < SECONDS]
-    if not chosen:
-        return ""
     with tempfile.TemporaryDirectory() as folder:
         for part in ROOT.iterdir():
             if part.name in ("hot_nbdev", "tests", "tools"):
                 shutil.copytree(part, Path(folder, part.name))
+            elif part.name == "nbs":
+                Path(folder, "nbs").mkdir()
+                for file in part.iterdir():
+                    Path(folder, "nbs", file.name).symlink_to(file)
             elif part.name not in (".git", "_build"):
                 Path(folder, part.name).symlink_to(part)
         Path(folder, module).write_text(text, encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", *chosen]
-        env = os.environ | {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
-        try:
-            done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=2 * SECONDS)
-        except subprocess.TimeoutExpired:
-            return "time"
-    failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
-    return failed[1] if failed else "exit" * bool(done.returncode)
+        pytest = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", *chosen]
+        for command in ([pytest] if chosen else []) + lesson(module, Path(folder)):
+            env = os.environ | {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
+            try:
+                done = subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True,
+                                      timeout=3 * SECONDS)
+            except subprocess.TimeoutExpired:
+                return "time"
+            failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
+            if failed or done.returncode:
+                return failed[1] if failed else "exit" if command is pytest else command[-1]
+    return ""
+
+
+def lesson(module: str, folder: Path) -> list:
+    "The command that runs the chapter of a module, if it has one, on what the module has in place of what it exports."
+    name = module.removeprefix("hot_nbdev/").removesuffix(".py").replace("/", ".")
+    if not (written := house.writers().get(name) if (ROOT / "nbs").exists() else None):
+        return []
+    book = nbformat.read(ROOT / "nbs" / written[0], as_version=4)
+    for cell in book.cells:
+        if re.search(r"^#\| export", cell.source, re.MULTILINE):
+            cell.source = (f"import hot_nbdev.{name} as changed\n"
+                           "globals().update((n, value) for n, value in vars(changed).items() if n[:2] != '__')")
+    (chapter := folder / "nbs" / written[0]).unlink()
+    nbformat.write(book, chapter)
+    run = "import pathlib, sys; from nbdev.test import test_nb; sys.exit(not test_nb(pathlib.Path(sys.argv[1]))[0])"
+    return [["-c", run, f"nbs/{written[0]}"]]
 
 
 def main() -> None:
