@@ -4,6 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
+import api
 import book
 import pypandoc
 import pytest
@@ -141,6 +142,35 @@ def test_mistakes_in_the_options_of_a_cell(said_of_code, number):
 def test_first_cell_is_title_and_subtitle_only(tmp_path, title):
     with pytest.raises(book.BookError, match="index.ipynb, cell 1: the first cell holds"):
         book.Book(smallbook.write_project(tmp_path, index=[title, "x"]))
+
+
+ENTRY = """---
+
+[source](https://example.org/k.py#L3){target="_blank" style="float:right; font-size:smaller"}
+
+### kron_of
+
+```python
+def kron_of(
+    *mats:Tensor, # k >= 1 factors, each (*batch, m_i) like `a|b`
+    mode:collections.abc.Sequence[torch.Tensor] | None=None, plain=3
+)->Tensor: # (*batch, m)
+```
+
+*All at once.*"""
+
+
+def test_documented_symbols_get_a_table_of_arguments():
+    entry = api.entry(ENTRY)
+    assert [entry[key] for key in ("kind", "name", "source", "doc")] == [
+        "api", "kron_of", "https://example.org/k.py#L3", "*All at once.*"]
+    assert entry["signature"] == "kron_of(*mats, mode=None, plain=3)"
+    assert entry["table"].splitlines() == [
+        "|  | Type | Default | Meaning |", "| --- | --- | --- | --- |",
+        "| `*mats` | `Tensor` |  | k \\>= 1 factors, each (\\*batch, m\\_i) like `a` or `b` |",
+        "| `mode` | `Sequence[Tensor]` or `None` | `None` |  |", "| `plain` |  | `3` |  |",
+        "| *returns* | `Tensor` |  | (\\*batch, m) |"]
+    assert api.entry("Some text") is None
 
 
 def test_a_link_of_the_author_wins_over_links_of_nbdev_inside_it():

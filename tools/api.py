@@ -1,14 +1,45 @@
-"""The index of all public names by module, added to the end of api.ipynb whenever the site is built: it is never older
-than the library."""
+"""What pages say of the library's names: tables of arguments, from what nbdev's `show_doc` shows, and the index of all
+public names by module, added to the end of api.ipynb whenever the site is built: it is never older than the library."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import textwrap
+import tokenize
 from pathlib import Path
 
 PAGE, WIDTH = "api.ipynb", 84
+SHOWN = re.compile(r"\A---\n+(?:\[source\]\((?P<source>[^)]+)\)\{[^}]*\}\n+)?"
+                   r"#+ (?P<name>[^\n]+)\n+```python\n(?P<code>.*?)\n```\n*(?P<doc>.*)\Z", re.DOTALL)
+
+
+def entry(markdown: str) -> dict | None:
+    "What `show_doc` says of one name, in parts for book.lua; nothing where the text is not of its making."
+    match = SHOWN.match(markdown.strip() + "\n")
+    if match is None:
+        return None
+    made = {"kind": "api", "name": match["name"].strip(), "source": match["source"] or "", "doc": match["doc"].strip()}
+    try:
+        node = ast.parse(match["code"] + "\n    pass").body[0]
+        tokens = list(tokenize.generate_tokens(io.StringIO(match["code"] + "\n    pass\n").readline))
+    except (SyntaxError, tokenize.TokenError):          # a default whose repr is no Python
+        return made | {"signature": match["code"], "table": ""}
+    notes = {t.start[0]: t.string.lstrip("# ").strip() for t in tokens if t.type == tokenize.COMMENT}
+    rows = [(code_span(mark + arg.arg), code_span(kind(arg.annotation)), code_span(default and ast.unparse(default)),
+             escaped(notes.get(arg.lineno, ""))) for arg, default, mark in arguments(node) if arg]
+    if node.returns is not None:
+        meaning = notes.get(node.returns.lineno, "") if "\n" in match["code"] else ""
+        rows.append(("*returns*", code_span(kind(node.returns)), "", escaped(meaning)))
+    return made | {"signature": signature(node.name, node, types=False), "table": table(rows)}
+
+
+def table(rows: list[tuple]) -> str:
+    "Arguments with their types, defaults and meanings; empty columns are left out."
+    kept = [c for c in range(4) if c == 0 or any(row[c] for row in rows)]
+    rows = [("", "Type", "Default", "Meaning"), ("---",) * 4, *rows]
+    return "\n".join("| " + " | ".join(row[c] for c in kept) + " |" for row in rows) if len(kept) > 1 else ""
 
 
 def arguments(node) -> list[tuple]:

@@ -203,7 +203,7 @@ local function link(a)
   if a.target:match("^%a+:") then                       -- nbdev links names to the published site
     local own = not jupyter and file:sub(1, #work.url + 1) == work.url .. "/" and file:sub(#work.url + 2)
     local page = own and work.by_name[own:match("^(.*)%.html$")]
-    if page then a.target = href(page) end
+    if page then a.target = href(page, anchor and page.names[anchor]) end
   elseif file:match("^%.%./") then
     if not io.open(path.join{work.root, file:sub(4)}) then wrong(OF_BOOK) end
     a.target = work.files .. file:sub(4) .. (anchor and "#" .. anchor or "")
@@ -427,19 +427,34 @@ local function code(cell)
   return #made > 0 and List{pandoc.Div(made, {id=cell.anchor or "", class=class})} or made
 end
 
+local function documented(cell)                         -- a name of the library, as nbdev's show_doc describes it
+  local id, head = cell.name:lower(), pandoc.Header(current.sections and 3 or 2, {pandoc.Code(cell.name)})
+  local made = List(resolved(pandoc.Blocks{head}, ""))
+  local link_to = pandoc.Para{pandoc.Link("source", cell.source, "", {class="api-source"})}
+  local arguments = List{pandoc.CodeBlock(cell.signature, {class="python"})} .. resolved(parsed(cell.table), "")
+  local body = List{cell.source ~= "" and link_to or nil} .. resolved(parsed(cell.doc), cell.doc)
+    .. folded("arguments", pandoc.Inlines("Arguments"), arguments)
+  if not current.anchors[id] then
+    current.anchors[id] = true
+    made:insert(raw('<span id="' .. id .. '"></span>'))
+  end
+  return made .. List{pandoc.Div(body, {class="book-api"})}
+end
+
 -- all pages: read, number, resolve, cite, write
 
 work.by_name = {}
 for _, page in ipairs(work.pages) do
-  work.by_name[page.name], page.counts, page.anchors, current = page, {}, {}, page
+  work.by_name[page.name], page.counts, page.names, page.anchors, current = page, {}, {}, {}, page
   for _, cell in ipairs(page.cells) do
     here = cell.where
-    read(cell)
+    if cell.kind == "api" then page.names[cell.name:lower()] = cell.name:lower() else read(cell) end
   end
 end
 
 local function blocks_of(cell)
   if cell.kind == "markdown" then return resolved(cell.blocks:clone(), cell.text) end
+  if cell.kind == "api" then return documented(cell) end
   if not jupyter then return code(cell) end
   local text = cell.caption and resolved(pandoc.Blocks{pandoc.Plain(cell.caption)}, "")[1].content
   return text and List{pandoc.Para{pandoc.Emph(caption(cell.label, text))}} or List()

@@ -203,6 +203,9 @@ class Reader:
 
     def code(self, name: str, cell: dict, source: str) -> list[dict]:
         outputs = cell.get("outputs", [])
+        for out in outputs:
+            if entry := api.entry(data_of(out, "text/markdown")):
+                return [entry]
         code = Code.parse(source)
         checked(cell, code)
         options, body = code.options, code.body.strip("\n")
@@ -534,13 +537,13 @@ def write_services(book: Book, out: Path) -> None:
 
 HEAD = re.compile(r'<(h[1-4])[^>]*?(?: id="([^"]+)")?[^>]*>(.*?)</\1>|<div id="([^"]+)" class="book-statement [^"]*">',
                   re.DOTALL)
-NO_TEXT = re.compile(r"<(pre|math|svg|script|style)\b.*?</\1>|<summary>Code</summary>", re.DOTALL)
+NO_TEXT = re.compile(r"<(pre|math|svg|script|style)\b.*?</\1>|<summary>(?:Arguments|Code)</summary>", re.DOTALL)
 
 
 def places(name: str, page: str) -> list[dict]:
-    "What a search may lead to: sections and statements, each with its text."
+    "What a search may lead to: sections, statements, documented names, each with its text."
     article = re.search(r"<article>(.*?)</article>", page, re.DOTALL)[1]
-    article = re.sub(r'<p class="links">.*?</p>', "", article, flags=re.DOTALL)
+    article = re.sub(r'<p class="links">.*?</p>|<a class="api-source".*?</a>', "", article, flags=re.DOTALL)
     heads, found, title = list(HEAD.finditer(article)), [], ""
     for head, following in zip(heads, [*heads[1:], None], strict=False):
         text = article[head.end(): following.start() if following else None]
