@@ -110,23 +110,19 @@ def noticed(module: str, text: str, tests: list) -> str:
         for part in ROOT.iterdir():
             if part.name in ("hot_nbdev", "tests", "tools"):
                 shutil.copytree(part, Path(folder, part.name))
-            elif part.name == "nbs":
-                Path(folder, "nbs").mkdir()
-                for file in part.iterdir():
-                    Path(folder, "nbs", file.name).symlink_to(file)
             elif part.name not in (".git", "_build"):
                 Path(folder, part.name).symlink_to(part)
         Path(folder, module).write_text(text, encoding="utf-8")
         pytest = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-rfE", *chosen]
-        for command in ([pytest] if chosen else []) + lesson(module, Path(folder)):
+        for command in [pytest] * bool(chosen) + lesson(module, Path(folder)):
             env = os.environ | {"PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
             try:
                 done = subprocess.run([sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True,
                                       timeout=3 * SECONDS)
             except subprocess.TimeoutExpired:
                 return "time"
-            failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
-            if failed or done.returncode:
+            if done.returncode:
+                failed = re.search(r"^(?:FAILED|ERROR) \S+?::(\S+)", done.stdout, re.MULTILINE)
                 return failed[1] if failed else "exit" if command is pytest else command[-1]
     return ""
 
@@ -134,17 +130,15 @@ def noticed(module: str, text: str, tests: list) -> str:
 def lesson(module: str, folder: Path) -> list:
     "The command that runs the chapter of a module, if it has one, on what the module has in place of what it exports."
     name = module.removeprefix("hot_nbdev/").removesuffix(".py").replace("/", ".")
-    if not (written := house.writers().get(name) if (ROOT / "nbs").exists() else None):
+    if (notebook := house.writers().get(name, "-")[0]) == "-" or not (ROOT / "nbs").exists():
         return []
-    book = nbformat.read(ROOT / "nbs" / written[0], as_version=4)
+    book = nbformat.read(ROOT / "nbs" / notebook, as_version=4)
     for cell in book.cells:
         if re.search(r"^#\| export", cell.source, re.MULTILINE):
-            cell.source = (f"import hot_nbdev.{name} as changed\n"
-                           "globals().update((n, value) for n, value in vars(changed).items() if n[:2] != '__')")
-    (chapter := folder / "nbs" / written[0]).unlink()
-    nbformat.write(book, chapter)
+            cell.source = f"import hot_nbdev.{name} as m\nglobals().update(n for n in vars(m).items() if n[0][:2] != '__')"
+    nbformat.write(book, folder / notebook)
     run = "import pathlib, sys; from nbdev.test import test_nb; sys.exit(not test_nb(pathlib.Path(sys.argv[1]))[0])"
-    return [["-c", run, f"nbs/{written[0]}"]]
+    return [["-c", run, notebook]]
 
 
 def main() -> None:
