@@ -135,7 +135,8 @@ def lesson(module: str, folder: Path) -> list:
     book = nbformat.read(ROOT / "nbs" / notebook, as_version=4)
     for cell in book.cells:
         if re.search(r"^#\| export", cell.source, re.MULTILINE):
-            cell.source = f"import hot_nbdev.{name} as m\nglobals().update(n for n in vars(m).items() if n[0][:2] != '__')"
+            cell.source = (f"import hot_nbdev.{name} as changed\n"
+                           "globals().update(n for n in vars(changed).items() if n[0][:2] != '__')")
     nbformat.write(book, folder / notebook)
     run = "import pathlib, sys; from nbdev.test import test_nb; sys.exit(not test_nb(pathlib.Path(sys.argv[1]))[0])"
     return [["-c", run, notebook]]
