@@ -157,7 +157,8 @@ class FullAttention(Attention):
     "Scaled dot-product attention over all positions of a tensor at once (HOT v1 eq. 1–4, HOT v2 eq. 1–2)."
     def __init__(
         self,
-        dim: int, heads: int = 8,          # size of the feature mode; number of heads, which divides dim
+        dim: int,                          # size of the feature mode
+        heads: int = 8,                    # number of heads; divides dim
         order: int | None = None,          # number k of positional modes
         causal: Sequence[int] = (),        # modes along which nothing may look ahead
         weigh: Callable = softmax_map,     # (q, k, seen) -> map

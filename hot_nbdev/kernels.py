@@ -78,7 +78,8 @@ def draw_directions(
 class PositiveRandomFeatures(nn.Module):
     "Positive random features (Performer), or SMReg of HOT v1; the directions are a buffer and part of `state_dict`."
     def __init__(
-        self, head_dim: int, features: int,     # width d of queries and keys, number M of features
+        self, head_dim: int,        # width d of queries and keys
+        features: int,              # number M of features
         regularized: bool = False,  # directions of length √d: the kernel SMReg of HOT v1
         seed: int = 0,              # of the directions; give each layer its own
         device=None, dtype=None,    # of the buffer

@@ -170,7 +170,8 @@ def grids_fit(layer: Attention, sizes: Sequence[int], others: Sequence[int]) -> 
 class KroneckerAttention(PooledMaps):
     "One map for each mode, from pooled queries and keys; their Kronecker product, or mean, acts on the values (HOT v2 eq. 3–9)."
     def __init__(
-        self, dim: int, heads: int = 8,    # size of the feature mode; number of heads, which divides dim
+        self, dim: int,                    # size of the feature mode
+        heads: int = 8,                    # number of heads; divides dim
         order: int | None = None, *,       # number k of positional modes
         combine: Callable = product,       # (maps, values, causal) -> values: `product` or `mean`
         causal: Sequence[int] = (),        # modes along which nothing may look ahead; what is later must be finite

@@ -81,7 +81,8 @@ def alibi(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
 class LearnedBias(nn.Module):
     "A score_mod with an entry for each head and distance up to `reach`; distances beyond share the last."
     def __init__(
-        self, heads: int, reach: int,   # number of heads; largest distance with an entry of its own
+        self, heads: int,      # number of heads
+        reach: int,            # largest distance with an entry of its own
         causal: bool = False,  # are keys never later? then there are entries for i ≥ j alone
         device=None, dtype=None,
     ):
