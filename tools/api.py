@@ -1,8 +1,6 @@
 """What pages say of the library's names: tables of arguments, from what nbdev's `show_doc` shows, and the index of all
 public names by module, added to the end of api.ipynb whenever the site is built: it is never older than the library."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -24,13 +24,10 @@ from os.path import normpath
 from pathlib import Path
 from urllib.parse import quote
 
+import api
 import yaml
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
-
-import api  # noqa: E402
-
 NOTEBOOKS, ANSWERS = "notebooks", "with_answers.zip"  # what readers download; the branch with it has the same name
 LISTS = {   # parts whose pages the sidebar does not list one by one; a page of their own does
     "Measured": "All rows, figures and tests behind what the chapters say in a few sentences.",

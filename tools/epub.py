@@ -4,21 +4,15 @@ What is folded on the site is open here. The part "Workshop" is left out unless 
 to the site.
 """
 
-from __future__ import annotations
-
 import json
 import re
-import sys
 import zipfile
 from html import escape
 from pathlib import Path
 from xml.etree import ElementTree
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
-
-from book import BookError, Structure, astray  # noqa: E402
-from printed import INDEX, articles, main, statements  # noqa: E402
+from book import BookError, Structure, astray
+from printed import HERE, INDEX, articles, main, statements
 
 GONE = "script, button, input, select, form, .ledger-tools, .moving-controls, .links"  # what needs a script or the site
 SPACES = {"math": "http://www.w3.org/1998/Math/MathML", "svg": "http://www.w3.org/2000/svg"}

@@ -7,8 +7,6 @@ a line that says what it is. Outputs are left out: who downloads a notebook runs
 code cell that is folded under "Solution" or "Answer", is replaced by the call that checks the reader's own.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile

@@ -7,8 +7,7 @@ One comparison, operator, number, condition or keyword argument is exchanged for
 `-`, n for n + 1, `and` for `or`, a condition for its opposite, an argument left out; messages and annotations are left
 alone. First all tests run once, and coverage.py notes which test runs which line (kept in _build until the package or a
 test changes). A change is tried by the tests that run its line, quickest first, for SECONDS, then by the chapter that
-exports it. The run fails if fewer than 95 of 100 are noticed: what survives is a test that is missing, or cannot be
-observed, as in kernels for a card where there is none.
+exports it. The run fails if fewer than 95 of 100 are noticed: what survives lacks a test, or a card, or shows nowhere.
 """
 import argparse
 import ast

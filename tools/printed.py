@@ -5,8 +5,6 @@ binds them behind title and contents. What is looked up and never read in a row,
 it is asked for; links to it lead to the published site.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import io
@@ -18,10 +16,7 @@ from contextlib import closing
 from html import escape
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [path for path in (str(HERE),) if path not in sys.path]
-
-from book import BookError, Structure, page_of, text_of  # noqa: E402
+from book import HERE, BookError, Structure, page_of, text_of
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
