@@ -46,6 +46,12 @@ def test_a_change_is_noticed_by_a_test_that_fails(tmp_path, monkeypatch):
     assert mutants.noticed("hot_nbdev/m.py", (tmp_path / "hot_nbdev" / "m.py").read_text(), tests) == ""
 
 
+def test_a_change_that_no_test_tries_is_noticed_by_the_chapter_that_exports_it():
+    text = (mutants.ROOT / "hot_nbdev" / "lines.py").read_text()
+    assert mutants.noticed("hot_nbdev/lines.py", text, []) == ""
+    assert mutants.noticed("hot_nbdev/lines.py", text.replace(" ± ", " + "), []) == "40a_lines.ipynb"
+
+
 def test_tests_of_a_line_are_read_again_while_nothing_has_changed(tmp_path, monkeypatch):
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     monkeypatch.setattr(mutants, "NOTES", tmp_path / "notes.json")

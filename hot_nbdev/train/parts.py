@@ -65,7 +65,7 @@ def as_part(
     return Tensors(*data.tensors) if isinstance(data, TensorDataset) else Samples(data)
 
 # %% ../../nbs/52_parts.ipynb #4b7fa9e3
-@dataclass
+@dataclass(eq=False)
 class Sampled:
     "A part of which an epoch sees as many samples as are asked for, drawn anew each time with torch's generator."
     part: object    # part[indices] -> (x, y) or (x, mask, y)
