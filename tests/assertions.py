@@ -4,53 +4,39 @@ import ast
 TESTS = {"gradcheck", "isinstance"}
 
 
-def _calls(node):
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return name.startswith(("test_", "check_", "assert_")) or name in TESTS or name.endswith("allclose")
+def ids(*nodes):
+    return {n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def _raises(node):
-    "Does a `with` expect an error?"
-    return any("expect" in ast.unparse(i.context_expr).lower() or "raises" in ast.unparse(i.context_expr)
-               for i in node.items)
+def names(*nodes):
+    "All names and attributes within nodes."
+    return ids(*nodes) | {n.attr for node in nodes for n in ast.walk(node) if isinstance(n, ast.Attribute)}
 
 
-def names(node):
-    "All names and attributes within a node."
-    found = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    return found | {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+def fails(node):
+    "Is it an assertion, a call of a test, or a `with` that expects an error?"
+    if isinstance(node, ast.Call):
+        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        return name.startswith(("test_", "check_", "assert_")) or name in TESTS or name.endswith("allclose")
+    if isinstance(node, ast.With):
+        return any(word in ast.unparse(item).lower() for item in node.items for word in ("expect", "raises"))
+    return isinstance(node, ast.Assert)
 
 
-def _bound(node):
-    "Names that a statement binds, with what they come from."
-    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in targets:
-            # x.y = …, x[i] = … add to what x comes from
-            yield {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}, names(node.value) | names(target)
-    elif isinstance(node, ast.For | ast.comprehension):
-        yield names(node.target), names(node.iter)
-    elif isinstance(node, ast.With):
-        for item in node.items:
-            if item.optional_vars is not None:
-                yield names(item.optional_vars), names(item.context_expr)
-            # what is made inside is made under it
-            inside = (n for stmt in node.body for n in ast.walk(stmt) if isinstance(n, ast.Assign | ast.AugAssign))
-            for made in inside:
-                for target in made.targets if isinstance(made, ast.Assign) else [made.target]:
-                    yield names(target), names(item.context_expr)
-    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-        yield {node.name}, names(node)
-    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
-        # x.append(y), layer.load_state_dict(s): what x is now comes from y as well
-        yield names(node.value.func.value), names(node.value)
-
-
-def effects(tree):
-    "Names of bare calls, such as save(model, path): made for what they change, which an assertion after them looks at."
-    checks = [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Assert) or isinstance(n, ast.Call) and _calls(n)]
-    bare = [n for n in ast.walk(tree) if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
-    return set().union(*(names(n) for n in bare if any(line > n.end_lineno for line in checks)))
+def step(node):
+    "What a statement gives a value or may change, and the names that this comes from."
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}, names(node)
+    if isinstance(node, ast.For | ast.comprehension):
+        return ids(node.target), names(node.iter)
+    if isinstance(node, ast.With):                  # what is made inside is made under it
+        made = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        return made, names(*node.items)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Attribute):
+        return ids(node.value.func.value), names(node)                   # x.append(y)
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr):     # also x.y = …, x[i] = …
+        return ids(*(node.targets if isinstance(node, ast.Assign) else [node.target])), names(node)
+    return set(), set()
 
 
 def asserted(cells):
@@ -58,20 +44,17 @@ def asserted(cells):
     seen, sources = set(), {}
     for source in cells:
         lines = ("" if line.lstrip().startswith(("%", "!")) else line for line in source.splitlines())
-        tree = ast.parse("\n".join(lines))
-        seen |= effects(tree)
-        for node in ast.walk(tree):
-            for bound, of in _bound(node):
-                for name in bound:
-                    sources.setdefault(name, set()).update(of)
-            if isinstance(node, ast.Assert):
-                seen |= names(node.test)
-            elif isinstance(node, ast.Call) and _calls(node):
+        nodes = list(ast.walk(ast.parse("\n".join(lines))))
+        last = max((node.lineno for node in nodes if fails(node)), default=0)
+        for node in nodes:
+            made, come_from = step(node)
+            for name in made:
+                sources.setdefault(name, set()).update(come_from)
+            bare = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)      # save(model, path)
+            if fails(node) or bare and node.end_lineno < last:              # made for what an assertion looks at
                 seen |= names(node)
-            elif isinstance(node, ast.With) and any(_calls(n) for n in ast.walk(node) if isinstance(n, ast.Call)):
-                seen |= set().union(*(names(i.context_expr) for i in node.items))       # what is checked under it
-            elif isinstance(node, ast.With) and _raises(node):
-                seen |= set().union(*map(names, node.body), *(names(i.context_expr) for i in node.items))
+            elif isinstance(node, ast.With) and any(map(fails, ast.walk(node))):
+                seen |= names(*node.items)                                  # what is checked under it
     todo = list(seen)
     while todo:
         for name in sources.get(todo.pop(), set()) - seen:

@@ -1,6 +1,7 @@
 """Reading chapters: what the tests over notebooks share."""
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import nbformat
@@ -65,35 +66,11 @@ class Chapter:
         return re.findall(r"^#+\s+(.+?)\s*(?:\{#.*\})?$", self.text, re.M)
 
 
-def tables_read(chapter):
-    """What the chapter asks `results_file` for, each once, in order: names that are written in full.
-
-    A name that only a run would tell is an AssertionError.
-    """
-    found = []
-    for i, cell in enumerate(chapter.code):
-        tree = ast.parse(cell.source if "results_file" in cell.source else "")
-        refused = {id(n) for w in ast.walk(tree) if isinstance(w, ast.With) and "expect_fail" in ast.unparse(w.items[0])
-                   for n in ast.walk(w)}
-        nodes = [n for n in ast.walk(tree) if id(n) not in refused]
-        calls = {id(n.func): n for n in nodes if isinstance(n, ast.Call)}
-        for node in nodes:
-            if "results_file" not in (getattr(node, "id", ""), getattr(node, "attr", ""), getattr(node, "name", "")):
-                continue
-            if isinstance(node, ast.alias) and node.asname is None or isinstance(node, ast.FunctionDef):
-                continue
-            call = calls.get(id(node))
-            name = call.args[0] if call and len(call.args) == 1 and not call.keywords else None
-            said = f"{chapter.path.name}: {ast.unparse(call or node)} does not name its table in full"
-            assert isinstance(name, ast.Constant), said
-            found.append((i, node.lineno, node.col_offset, name.value))
-    return list(dict.fromkeys(name for *_, name in sorted(found)))
+@cache
+def all_pages():
+    "Chapters, then pages of reference."
+    return [Chapter(p) for p in CHAPTERS + REFERENCE]
 
 
 def all_chapters():
-    return [Chapter(p) for p in CHAPTERS]
-
-
-def all_pages():
-    "Chapters and pages of reference."
-    return [Chapter(p) for p in CHAPTERS + REFERENCE]
+    return all_pages()[:len(CHAPTERS)]

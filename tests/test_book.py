@@ -12,14 +12,13 @@ import subprocess
 import sys
 import tarfile
 from email import message_from_bytes
-from types import SimpleNamespace
 
 import lab
 import matplotlib
 import pytest
 import smallbook
 from book import Book
-from chapters import NBS, ROOT, Chapter, runs, tables_read
+from chapters import NBS, ROOT, all_pages, runs
 
 from hot_nbdev.book import results_file
 
@@ -28,15 +27,16 @@ URL = "https://example.org/x/hot_nbdev"
 cfg = configparser.ConfigParser()
 cfg.read(ROOT / "settings.ini", encoding="utf-8")
 SETTINGS = cfg["DEFAULT"]
-PAGES = sorted(p for p in NBS.glob("*.ipynb") if p.stem != "42_book")        # the page that makes results_file
+PAGES = [c for c in all_pages() if c.path.stem != "42_book"]        # the page that makes results_file
 READ = sorted(p for pattern in ("studies/*/*.*", "bench/rows/[!.]*.*") for p in ROOT.glob(pattern)
               if p.suffix in (".csv", ".npz", ".json", ".md") and p.name != "scores.npz")
 READER = os.environ.get("READER")
 RUN = sorted(p.stem for p in NBS.glob("*.ipynb")) if os.environ.get("PAGES") == "all" else ["42_book"]
-# Before the first cell: the package is not that of the checkout, and no file of the checkout is opened.
-WATCH = """import os as _os, sys as _sys
+# Before the first cell: the package is not that of the checkout, and knows no git; no file of the checkout is opened.
+WATCH = f"""import os as _os, sys as _sys
 import hot_nbdev as _package
-_root = {root!r} + _os.sep
+from hot_nbdev.train.results import library_commit as _commit
+_root = {str(ROOT)!r} + _os.sep
 def _watch(event, args):
     if event == "open" and isinstance(args[0], str):
         path = _os.path.abspath(args[0])
@@ -44,18 +44,21 @@ def _watch(event, args):
             raise PermissionError(f"a file of the checkout is opened: {{path}}")
 if _os.path.realpath(_package.__file__).startswith(_root):
     raise ImportError(f"hot_nbdev is that of the checkout: {{_package.__file__}}")
+assert (_package.__version__, _commit()) == ({SETTINGS["version"]!r}, "")
 _sys.addaudithook(_watch)
 """
 
 
-def run(name, package, empty, root=ROOT):
+def run(name, package, empty):
     "What goes wrong with a download in a kernel of its own; `package` is a folder to find the library in."
-    nb = lab.for_readers(Book(root), f"{name}.ipynb", {})          # of its text nothing runs
-    nb["cells"].insert(0, smallbook.cell(WATCH.format(root=str(root)), "watch", outputs=[]))
+    nb = lab.for_readers(Book(ROOT), f"{name}.ipynb", {})          # of its text nothing runs
+    nb["cells"].insert(0, smallbook.cell(WATCH, "watch", outputs=[]))
     (empty / f"{name}.ipynb").write_text(json.dumps(nb), encoding="utf-8")
+    program = READER or sys.executable
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MPLBACKEND")}
-    env |= {"OMP_NUM_THREADS": "1"} | ({"PYTHONPATH": str(package)} if package else {})
-    command = [READER or sys.executable, "-W", "ignore", "-c", "from nbclient.cli import main; main()",
+    env |= {"OMP_NUM_THREADS": "1", "PATH": os.path.dirname(program)}       # without git
+    env |= {"PYTHONPATH": str(package)} if package else {}
+    command = [program, "-W", "ignore", "-c", "from nbclient.cli import main; main()",
                f"{name}.ipynb", "--timeout=600", "--kernel_name=python3"]
     done = subprocess.run(command, cwd=empty, env=env, capture_output=True, text=True)
     return done.stderr[-3000:] if done.returncode else ""
@@ -128,55 +131,19 @@ def test_the_wheel_says_what_settings_say(wheel):
     assert [p.name for p in wheel.iterdir() if not p.name.startswith("hot_nbdev")] == []
 
 
-def test_the_wheel_works_where_there_is_no_git(wheel, tmp_path):
-    "In an empty folder, with nothing on the path for programs."
-    code = ("import hot_nbdev, torch\nfrom hot_nbdev import KroneckerAttention\n"
-            "from hot_nbdev.train.results import library_commit\n"
-            "assert KroneckerAttention(8, heads=2, order=2)(torch.randn(1, 2, 3, 8)).shape == (1, 2, 3, 8)\n"
-            "print(hot_nbdev.__file__, hot_nbdev.__version__, repr(library_commit()))")
-    env = os.environ | {"PYTHONPATH": str(wheel), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(wheel / "hot_nbdev" / "__init__.py"), SETTINGS["version"], "''"]
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda p: p.stem)
-def test_every_table_that_a_page_reads_is_named_in_full_and_carried(path):
-    page, names = Chapter(path), [t.name for t in READ]
-    for name in tables_read(page):
-        assert names.count(name) == 1, name
-    lessons = "\n".join(c.source for c in page.lessons())
-    assert not re.search(r"\.\./studies|[\"'](studies|bench)/", lessons), f"{path.name}: use results_file"
-
-
-@pytest.mark.parametrize("source", [
-    'read_rows(results_file(f"{kind}.csv"))', "read_rows(results_file(name))", 'results_file("motion" + ".csv")',
-    'results_file(f"maps/{kind}.npz")', "find = results_file", 'book.results_file("a.csv", "b.csv")',
-    "from hot_nbdev.book import results_file as find", 'results_file(f"{kind}/maps.csv")',
-])
-def test_a_name_that_only_a_run_would_tell_is_found(source):
-    page = SimpleNamespace(path=ROOT / "page.ipynb", code=[SimpleNamespace(source=source)])
-    with pytest.raises(AssertionError, match="does not name its table in full"):
-        tables_read(page)
-    page.code[0].source = 'results_file("b.csv"); [results_file("a.csv")]'
-    assert tables_read(page) == ["b.csv", "a.csv"]
+@pytest.mark.parametrize("page", PAGES, ids=lambda c: c.path.stem)
+def test_every_table_that_a_page_reads_is_named_in_full_and_carried(page):
+    "By `results_file`, which is told the name alone; cells where it is expected to fail may name any."
+    lessons = "\n".join(c.source for c in page.lessons() if "expect_fail(" not in c.source)
+    assert not re.search(r"\.\./studies|[\"'](studies|bench)/|results_file as |= results_file\b(?!\()", lessons)
+    for name in re.findall(r"\bresults_file\(([^)]*)", lessons):
+        assert [t.name for t in READ].count(name.strip("\"'")) == 1, name
 
 
 @pytest.mark.parametrize("name", RUN)
 def test_a_downloaded_notebook_runs_with_the_wheel_alone(request, name, tmp_path):
-    "In a kernel, in an empty folder; where it is one only, one that reads the style and a table."
+    "In a kernel, in an empty folder, without git; where it is one only, one that reads the style and a table."
     assert run(name, None if READER else request.getfixturevalue("wheel"), tmp_path) == ""
-
-
-def test_a_notebook_that_fails_since_it_looks_into_the_checkout_is_told(wheel, tmp_path):
-    root, empty = smallbook.write_project(tmp_path / "root"), tmp_path / "empty"
-    cell = smallbook.cell(f"open({str(root)!r} + '/studies/kin.csv').read()", 1, [])
-    smallbook.write_notebook(root / "nbs" / "index.ipynb", ["# T", cell])
-    (root / "settings.ini").write_text(smallbook.SETTINGS.replace("lib_name = smallbook", "lib_name = hot_nbdev"))
-    (root / "studies").mkdir()
-    (root / "studies" / "kin.csv").write_text("x")
-    empty.mkdir()
-    assert "a file of the checkout is opened" in run("index", wheel, empty, root)
 
 
 def test_the_extra_names_what_the_notebooks_import():
@@ -186,11 +153,11 @@ def test_the_extra_names_what_the_notebooks_import():
     names = {"sklearn": "scikit-learn", "tqdm": "accelerate"}       # or what it brings along
     optional = {"hot_nbdev", "nbdev", "tifffile", "pandas", "polars", "pooch", "IPython",      # the kernel has the last
                 "medmnist"}        # an extra of its own: the one page that imports it says so
-    for path in NBS.glob("*.ipynb"):
-        code = "\n".join(c.source for c in Chapter(path).code if runs(c))
+    for page in all_pages():
+        code = "\n".join(c.source for c in page.code if runs(c))
         imported = set(re.findall(r"^(?:from|import) (\w+)", code, re.M))
         for module in imported - set(sys.stdlib_module_names) - optional:
-            assert names.get(module, module) in listed, f"{path.name} imports {module}"
+            assert names.get(module, module) in listed, f"{page.path.name} imports {module}"
 
 
 def test_downloads_say_how_they_are_run_and_need_no_tools_of_the_site():
@@ -223,9 +190,3 @@ def test_tables_in_the_working_directory_are_not_mistaken_for_those_of_the_book(
     (tmp_path / "nbs").mkdir()
     monkeypatch.chdir(tmp_path / "nbs")
     assert results_file("kin.csv").samefile(ROOT / "studies" / "kin" / "kin.csv")
-
-
-def test_no_two_tables_have_the_same_name():
-    "`results_file` is told the name alone."
-    names = [path.name for pattern in ("studies/*/*.csv", "bench/rows/*.csv") for path in ROOT.glob(pattern)]
-    assert sorted(names) == sorted({*names})

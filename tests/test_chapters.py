@@ -1,19 +1,19 @@
 """Every chapter keeps the form of the book, and its cells hold for the exported module as well."""
-import ast
 import importlib
 import json
 import re
 import statistics
-import subprocess
-import sys
 
+import forks
 import matplotlib
-import nbformat
 import pytest
 import yaml
 from assertions import asserted
 from book import DRAWN, page_of
 from chapters import NBS, ROOT, SIDEBAR, all_chapters, all_pages, exported, options, runs
+from nbdev.test import test_nb as run_notebook
+
+from hot_nbdev.model_config import MODELS
 
 matplotlib.use("agg")
 CHAPTERS, PAGES = all_chapters(), all_pages()
@@ -135,43 +135,20 @@ def test_every_module_comes_from_a_chapter_and_no_two_pages_have_one_name_on_the
 
 def test_cell_ids_are_unique_and_no_anchor_of_a_name():
     "Quarto makes both an id of the page: of a cell its own, of a documented name the name in small letters."
-    for path in NBS.glob("*.ipynb"):
-        cells = nbformat.read(path, as_version=4).cells
-        ids = {c.id for c in cells}
-        names = {name.lower() for c in cells for name in re.findall(r"^(?:class|def) (\w+)", c.source, re.M)}
-        assert len(ids) == len(cells) and names.isdisjoint(ids), path.name
-
-
-def writes(tree):
-    "Names in capitals whose dictionary a chapter changes."
-    for node in ast.walk(tree):
-        targets = getattr(node, "targets", [node.target] if isinstance(node, ast.AugAssign) else [])
-        for t in targets:
-            changed = t.value if isinstance(t, ast.Subscript) else t if isinstance(node, ast.AugAssign) else None
-            if isinstance(changed, ast.Name) and changed.id.isupper():
-                yield changed.id
-
-
-def test_a_chapter_leaves_the_tables_of_the_package_as_they_were():
-    "Chapters are tested one after the other in one process, and the next asks `make_model` for the package's classes."
-    tables, paths = set(), []       # "module NAME" of what some chapter changes, and those chapters
     for chapter in PAGES:
-        tree = ast.parse("\n".join(c.source for c in chapter.code))
-        changed = set(writes(tree))
-        here = {f"{node.module} {alias.name}" for node in ast.walk(tree)
-                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("hot_nbdev")
-                for alias in node.names if alias.name in changed}
-        tables |= here
-        paths += [str(chapter.path)] * bool(here)
-    assert "hot_nbdev.model_config MODELS" in tables
-    code = """
-import importlib, sys
-from pathlib import Path
-from nbdev.test import test_nb
-names, chapters = (a.split("|") for a in sys.argv[1:])
-tables = {n: getattr(importlib.import_module(n.split()[0]), n.split()[1]) for n in names}
-before = {n: dict(table) for n, table in tables.items()}
-for chapter in chapters:
-    assert test_nb(Path(chapter))[0] and tables == before, chapter
-"""
-    subprocess.run([sys.executable, "-c", code, "|".join(tables), "|".join(paths)], check=True, cwd=NBS)
+        ids = {c.id for c in chapter.cells}
+        names = {name.lower() for c in chapter.cells for name in re.findall(r"^(?:class|def) (\w+)", c.source, re.M)}
+        assert len(ids) == len(chapter.cells) and names.isdisjoint(ids), chapter.path.name
+
+
+def test_a_chapter_leaves_the_table_of_models_as_it_was(tmp_path, monkeypatch):
+    "Chapters are tested one after the other in one process, and the next asks `make_model` for the package's classes."
+    writes = re.compile(r"^ *MODELS(\[.*\] =| \|=)", re.M)
+    changing = [c.path for c in PAGES if any(writes.search(cell.source) for cell in c.lessons())]
+    before = dict(MODELS)
+
+    def work():
+        for path in changing:
+            assert run_notebook(path)[0] and before == MODELS, path
+    monkeypatch.chdir(NBS)
+    assert changing and forks.run(tmp_path / "said.txt", work) == (0, "")

@@ -2,7 +2,7 @@
 import re
 
 import pytest
-from chapters import CHAPTERS, NBS, Chapter
+from chapters import CHAPTERS, all_pages
 
 SAID = re.compile(r"\*(?:About )?\d+ (?:minutes?|hours?), (?:easy|medium|hard)(?:: [^*]+)?\.\* \S")
 
@@ -12,10 +12,9 @@ def exercises(chapter):
     return re.findall(r"^#+ ((?:Exercise|Proof|Project): [^\n]*?)(?: \{#[\w-]+\})?\n\s*([^\n]*)", chapter.text, re.M)
 
 
-@pytest.mark.parametrize("name", [p.stem for p in sorted(NBS.glob("*.ipynb")) if exercises(Chapter(p))])
-def test_each_exercise_says_time_and_difficulty_in_its_first_line(name):
-    chapter = Chapter(NBS / f"{name}.ipynb")
-    found = exercises(chapter)
+@pytest.mark.parametrize("chapter", [c for c in all_pages() if exercises(c)], ids=lambda c: c.path.stem)
+def test_each_exercise_says_time_and_difficulty_in_its_first_line(chapter):
+    found, name = exercises(chapter), chapter.path.stem
     told = [h for h in chapter.headings() if h.startswith(("Exercise: ", "Proof: ", "Project: "))]
     assert len(found) == len(told) > 0
     for heading, line in found:

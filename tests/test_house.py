@@ -84,13 +84,6 @@ def test_nothing_in_the_package_has_two_names():
     assert [names for names in pairs if own & {name.partition(".")[0] for name in names}] == []
 
 
-def test_equal_code_is_seen_under_other_names_notes_and_types():
-    one = 'def f(x: int, y=1):\n    "Adds."\n    return f(x) + y'
-    two = "def g(x, y=1) -> int:\n    return g(x) + y"
-    assert twins({"a": one, "b": two}) == [["a.f", "b.g"]] and twins({"a": one + "\n" + two}) == [["a.f", "a.g"]]
-    assert twins({"a": one, "b": two.replace("+", "-")}) == twins({"a": one}) == []
-
-
 @pytest.mark.parametrize("chapter", all_chapters(), ids=lambda c: c.path.stem)
 def test_a_lesson_defines_no_layer_beside_those_of_the_package(chapter):
     assert lesson_layers(chapter) == RECIPES.get(chapter.path.stem, [])

@@ -106,40 +106,6 @@ def test_numerals_beside_results_are_produced(chapter):
     assert not found, f"{chapter}: let a cell show these numbers, or leave them out: {found}"
 
 
-def notebook(*texts):
-    "Cells of an invented notebook; code begins with >, and what it shows stands behind =>."
-    cells = []
-    for i, text in enumerate(texts):
-        code, _, shown = text.removeprefix(">").partition("=>")
-        if text.startswith(">"):
-            outputs = [nbformat.v4.new_output("stream", text=shown)] if shown else []
-            cells.append(nbformat.v4.new_code_cell(code, id=str(i), outputs=outputs))
-        else:
-            cells.append(nbformat.v4.new_markdown_cell(text, id=str(i)))
-    return cells
-
-
-@pytest.mark.parametrize(("text", "lost"), [
-    ("The error is 0.24.", []),
-    ("The error is 0.25.", ["0.25"]),
-    ("The error is 0.2371.", []),
-    ("It is 24 % of all.", []),
-    ("It is 25 % of all.", ["25 %"]),
-    ("It is 237 thousandths.", []),
-    ("It is $0.25$ here.", ["0.25"]),
-    ("It falls by −0.24.", []),
-    ("By hand, $x=0.25$.", []),
-    ("Table 9 and figures 3 and 4 say so.", []),
-    ("In `pool 9` and [@hot1, section 9].", []),
-    ("There are 2,048 runs.", ["2,048"]),
-    ("# Heading 9\n\n| 9 | 9 |", []),
-    ("::: {#thm-x}\nLet $n=9$ and 99.\n:::", []),
-])
-def test_what_is_found(text, lost):
-    cells = notebook("## A", ">rows = read_rows(name)", ">print(rows)=>0.2371", text)
-    assert [n for _, n in unproduced(cells)] == lost
-
-
 def test_the_allow_list_is_short_and_used():
     assert len(ALLOWED) <= 10
     for chapter, numeral in ALLOWED:

@@ -1,59 +1,16 @@
-"""The README says what is so: its snippets run, its links lead somewhere, its picture is what it says.
-
-    python tests/test_readme.py     draws the picture again
-"""
+"""The README says what is so: its snippets run, its links lead somewhere."""
 import re
 import subprocess
 import sys
 
 import nbformat
-import pytest
-import torch
 from chapters import NBS, ROOT
 
 from hot_nbdev.book import results_file
 from hot_nbdev.train.results import read_rows
 
-README, PICTURE = ROOT / "README.md", ROOT / "nbs" / "looks.svg"
-TEXT = README.read_text(encoding="utf-8")
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 SITE = "https://hot-nbdev.github.io/hot_nbdev/"
-
-
-def rect(x0, row, column, how):
-    return f'<rect x="{x0 + 22 * column}" y="{28 + 22 * row}" width="21" height="21" {how}/>'
-
-
-def picture():
-    "What one query of the first page looks at, on a grid of 7 x 7 positions, by full attention, product and sum."
-    torch.manual_seed(5)
-    q, k = torch.randn(2, 7, 7, 8)
-    row, column = 2, 4
-    full = (q[row, column] @ k.reshape(49, 8).T / 8 ** 0.5).softmax(-1).reshape(7, 7)
-    rows, columns = ((q.mean(m) @ k.mean(m).T * 7 / 8 ** 0.5).softmax(-1) for m in (1, 0))
-    a, b = rows[row], columns[column]
-    cross = torch.zeros(7, 7)
-    cross[:, column] += a / 2
-    cross[row] += b / 2
-    cells = []
-    for i, (name, grid) in enumerate([("full attention", full), ("product", torch.outer(a, b)), ("sum", cross)]):
-        x0, shades = 10 + 180 * i, (grid / grid.max() * 20).round() / 20
-        cells.append(f'<text x="{x0 + 77}" y="18" text-anchor="middle">{name}</text>')
-        cells += [rect(x0, m, n, f'fill-opacity="{shades[m, n]:.2f}"') for m in range(7) for n in range(7)]
-        cells.append(rect(x0, row, column, 'class="query"'))
-    style = ("rect{fill:#0072b2;stroke:#8888;stroke-width:.5}.query{fill:none;stroke:#d55e00;stroke-width:3}"
-             "text{font:14px sans-serif;fill:#57606a}")
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 535 190" width="535"><style>{style}</style>\n'
-            + "\n".join(cells) + "\n</svg>\n")
-
-
-def numbers(svg):
-    return [float(n) for n in re.findall(r'fill-opacity="([\d.]+)"', svg)]
-
-
-def test_the_picture_shows_what_one_query_looks_at():
-    stored = PICTURE.read_text(encoding="utf-8")
-    assert re.sub(r"opacity=\S+", "", stored) == re.sub(r"opacity=\S+", "", picture())
-    assert numbers(stored) == pytest.approx(numbers(picture()), abs=0.051)      # shades are rounded to twentieths
 
 
 def test_the_snippets_run_in_one_go(tmp_path):
@@ -91,7 +48,3 @@ def test_what_it_says_of_a_gpu_is_a_row_whose_card_and_commit_its_page_names():
 
 def test_it_stays_a_front_door():
     assert 60 <= len(TEXT.splitlines()) <= 115 and "@v" in TEXT
-
-
-if __name__ == "__main__":
-    PICTURE.write_text(picture(), encoding="utf-8")
