@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from forks import serving
 
-from hot_nbdev.data.files import Source, check_numbers, fetch, file_hash, load_array, official_file
+from hot_nbdev.data.files import Source, fetch, file_hash, load_array, official_file
 
 BODY = bytes(range(256)) * 4000          # about a megabyte: several reads
 MD5 = hashlib.md5(BODY).hexdigest()
@@ -114,8 +114,6 @@ def test_official_file_is_found_fetched_or_explained(home, tmp_path):
     (tmp_path / "x.bin").unlink()
     with pytest.raises(FileNotFoundError, match=f"(?s)x.bin is not in.*{MD5}.*404"):
         official_file("x", source._replace(url=f"{home}/none"), tmp_path)
-    with pytest.raises(ValueError, match="should have the checksum"):
-        official_file("x", source._replace(md5="0" * 32), tmp_path)
     assert files(tmp_path) == ["deep"] and files(tmp_path / "deep") == []
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         official_file("x", source, tmp_path / "nowhere")
@@ -138,23 +136,17 @@ def test_a_web_page_is_not_kept_as_data(home, tmp_path, monkeypatch):
 
 
 def test_a_file_without_checksum_is_used_only_when_allowed(home, tmp_path):
-    with pytest.raises(ValueError, match="no checksum.*unchecked=True"):
-        fetch(f"{home}/whole", tmp_path / "x.bin")
     source = Source("x.bin", "https://example.org", f"{home}/whole", None, (), "")
     with pytest.raises(FileNotFoundError, match="not known.*unchecked=True"):
         official_file("x", source, tmp_path)
     assert files(tmp_path) == []
     path = official_file("x", source, tmp_path, unchecked=True)
-    with pytest.raises(ValueError, match="no checksum of .*x.bin is known.*unchecked=True"):
-        official_file("x", source, tmp_path)
     assert official_file("x", source, tmp_path, unchecked=True) == path
     assert official_file("x", source, tmp_path, verify=False) == path
 
 
 def test_downloads_without_pooch_name_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(ImportError, match=r"hot_nbdev\[train\]"):
-        fetch("http://127.0.0.1:9/x", tmp_path / "x.bin", MD5)
     source = Source("x.bin", "https://example.org", "http://127.0.0.1:9/x", MD5, (), "")
     with pytest.raises(FileNotFoundError, match=r"x.bin is not in.*hot_nbdev\[train\]"):
         official_file("x", source, tmp_path)
@@ -174,15 +166,3 @@ def test_arrays_that_cannot_be_read_give_one_line(tmp_path):
         with pytest.raises(ValueError, match=text) as e:
             load_array(tmp_path / file, key)
         assert file in str(e.value) and "\n" not in str(e.value)
-
-
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_found(wrong):
-    x = np.zeros((3, 4, 5))
-    check_numbers(x, "x"), check_numbers(x.astype(np.float16), "x"), check_numbers(np.arange(3), "x")
-    x[1, 2, 3] = wrong
-    with pytest.raises(ValueError, match=r"x holds 1 values.*\(1, 2, 3\)"):
-        check_numbers(x, "x")
-    for other in (x > 0, np.array([None])):
-        with pytest.raises(ValueError, match="should hold real numbers"):
-            check_numbers(other, "x")

@@ -7,47 +7,18 @@ import torch
 from torch.testing import assert_close
 
 from hot_nbdev.data import moved
-from hot_nbdev.data.moved import (
-    FIELDS,
-    KINDS,
-    Aligned,
-    Shifted,
-    motion_data,
-    smooth_fields,
-    white_fields,
-)
+from hot_nbdev.data.moved import FIELDS, Aligned, Shifted, motion_data, smooth_fields, white_fields
 
 
 def chance(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("make", [white_fields, smooth_fields])
-@pytest.mark.parametrize("sizes", [(16,), (8, 6), (4, 6, 5)])
-def test_fields_have_variance_one_and_repeat_with_their_seed(make, sizes):
-    x = make(400, sizes, chance())
-    assert x.shape == (400, *sizes)
-    assert abs(x.mean().item()) < 0.05 and abs(x.var().item() - 1) < 0.05
-    assert torch.equal(x, make(400, sizes, chance()))
-    assert KINDS[make.__name__.removesuffix("_fields")] is make
-
-
 def test_smooth_fields_have_the_spectrum_that_is_told():
-    x = smooth_fields(2000, (32, 32), chance())
+    x = smooth_fields(1000, (32, 32), chance())
     power = torch.fft.rfft2(x).abs().square().mean(0)
     assert_close(power[0, 1] / power[0, 4], torch.tensor(16.0), rtol=0.15, atol=0)
     assert power[0, 0] < 1e-6
-
-
-@pytest.mark.parametrize("sizes, reach", [((6,), (3,)), ((4, 3, 5), (2, 1, 2))])
-def test_on_a_torus_each_frame_is_the_one_before_rolled(sizes, reach):
-    part = Shifted(white_fields(4, sizes, chance()), sizes, reach, 60, seed=3)
-    x, y = part[torch.arange(60)]
-    k = len(sizes)
-    for (a, b), c, draw in zip(x.movedim(-1, 1), y[..., 0], part.draws.tolist(), strict=True):
-        v = tuple(draw[1 + k:])
-        assert torch.equal(b, a.roll(v, tuple(range(k)))) and torch.equal(c, b.roll(v, tuple(range(k))))
-        assert all(abs(s) <= r for s, r in zip(v, reach, strict=True))
 
 
 def test_half_the_torus_means_every_shift_once():
@@ -71,24 +42,6 @@ def test_in_a_window_only_what_can_be_known_counts_and_nothing_is_read_outside()
                 assert (c[p, q] == frames[2][p, q] == b[p - s, q - t]) if inside else c[p, q].isnan()
 
 
-def test_tables_of_some_rows_and_columns_are_reordered_alike():
-    sheets = torch.arange(3 * 9 * 7.0).reshape(3, 9, 7)
-    part = Aligned(sheets, 200, sizes=(4, 3))
-    x, y = part[torch.arange(200)]
-    seen = set()
-    for (a, b, c), d, draw in zip(x.movedim(-1, 1), y[..., 0], part.draws, strict=True):
-        table, sheet, *places = draw.tolist()
-        rows, columns, again_rows, again_columns = places[:4], places[4:7], places[7:11], places[11:]
-        assert len(set(rows)) == 4 and sorted(rows) == sorted(again_rows) and sorted(columns) == sorted(again_columns)
-        for first, second, source in ((a, b, sheets[table]), (c, d, sheets[sheet])):
-            assert torch.equal(first, source[rows][:, columns])
-            assert torch.equal(second, source[again_rows][:, again_columns])
-        seen |= set(rows)
-    assert seen == set(range(9))
-    with pytest.raises(ValueError, match="at least two"):
-        Aligned(sheets[:1], 1)
-
-
 def island():
     sea = torch.randn(3, 12, 11, generator=chance())
     sea[:, 3:6, 2:7] = torch.nan
@@ -108,14 +61,10 @@ def test_fresh_batches_follow_the_generator_and_leave_the_part_as_it_is(part):
     assert part.fingerprint() == before == part.to("cpu").fingerprint()
 
 
-def test_parts_share_nothing_and_a_seed_repeats_them():
-    parts = motion_data("white", (6, 5), samples=10)
-    assert [len(p) for p in parts[:3]] == [10, 256, 512]
+def test_a_seed_repeats_the_parts():
+    parts, again, other = (motion_data("white", (6, 5), samples=10, seed=seed) for seed in (0, 0, 1))
+    assert parts.fingerprint() == again.fingerprint() != other.fingerprint()
     assert [f[0] for f in parts.about["fields"]] == list(FIELDS.values())
-    rows = {tuple(f.flatten().tolist()) for p in parts[:3] for f in p.fields}
-    assert len(rows) == sum(FIELDS.values())
-    assert parts.fingerprint() == motion_data("white", (6, 5), samples=10).fingerprint()
-    assert parts.fingerprint() != motion_data("white", (6, 5), samples=10, seed=1).fingerprint()
 
 
 def test_regions_of_a_scene_share_no_pixel(monkeypatch):
@@ -141,3 +90,5 @@ def test_fields_of_a_file(tmp_path):
         np.save(tmp_path / "a.npy", array)
         with pytest.raises(ValueError, match=text):
             motion_data(str(tmp_path / "a.npy"), (4, 4))
+    with pytest.raises(ValueError, match="at least two"):
+        Aligned(torch.ones(1, 9, 7), 1)

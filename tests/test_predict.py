@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -95,17 +96,9 @@ def spoiled(rows=60, **cells):
     return values
 
 
-# what else is wrong with a file, the tests of its reader try
-@pytest.mark.parametrize("stamps, values, message", [
-    (dates(60), spoiled(r59="nan"), "--mend"), (dates(60)[[0, 2, 1, *range(3, 60)]], spoiled(), "--sort"),
-    (dates(5), spoiled(5), "5 rows")], ids=["nan", "unsorted", "short"])
-def test_a_series_that_cannot_be_used_is_named(series, capsys, stamps, values, message):
-    write_lines("bad.csv", stamps, values)
-    assert message in fails(capsys, hot_predict, "run", "bad.csv")
-
-
 def test_what_is_mended_or_unusual_is_told(series, capsys):
     write_lines("bad.csv", dates(60), spoiled(r59="nan"))
+    assert "--mend" in fails(capsys, hot_predict, "run", "bad.csv")
     hot_predict(["run", "bad.csv", "--mend"])
     assert "1 of the last 8 values were missing and are filled" in capsys.readouterr().out
     write_lines("minutes.csv", np.datetime64("2024-01-01", "s") + 60 * np.arange(60), spoiled(r58="1000"))
@@ -146,10 +139,9 @@ def test_a_mask_beside_the_volumes_is_used(volumes):
     predict("run", "one.npz", "one.csv", key="test_images")
     alone, together = (np.loadtxt(name, delimiter=",", skiprows=1, usecols=(2, 3)) for name in ("one.csv", "a.csv"))
     assert np.allclose(alone, together[0], atol=1e-5)
-    for wrong in (masks.astype(np.uint8), masks[:2]):
-        np.savez("c.npz", test_images=volumes, test_masks=wrong)
-        with pytest.raises(ValueError, match=r"c.npz: test_masks should be bool of shape \(3, 4, 4, 4\)"):
-            predict("run", "c.npz", "c.csv", key="test_images")
+    np.savez("c.npz", test_images=volumes, test_masks=masks[:2])
+    with pytest.raises(ValueError, match=r"c.npz: test_masks should be bool of shape \(3, 4, 4, 4\)"):
+        predict("run", "c.npz", "c.csv", key="test_images")
 
 
 def test_the_picture_is_a_choice(scene, capsys, tmp_path):
@@ -162,16 +154,10 @@ def test_the_picture_is_a_choice(scene, capsys, tmp_path):
 
 
 @pytest.mark.parametrize("changed, message", [
-    ({"shift": None}, "shift is None"), ({"scale": [0, 1]}, "scale is"), ({"task": "paint"}, "task is 'paint'"),
-    ({"shift": [0.0]}, "shift has 1 entries, but scale has 2"), ({"colour": 1}, "no setting 'colour'"),
-    ("task", "lacks task")])
-def test_a_damaged_description_is_one_line(series, capsys, tmp_path, changed, message):
-    found = json.loads((tmp_path / "run" / "input.json").read_text())
-    if isinstance(changed, str):
-        del found[changed]
-    else:
-        found |= changed
-    (tmp_path / "run" / "input.json").write_text(json.dumps(found))
+    ({"scale": [0, 1]}, "scale is"), ({"task": "paint"}, "task is 'paint'"),
+    ({"shift": [0.0]}, "shift has 1 entries, but scale has 2"), ({"colour": 1}, "no setting 'colour'")])
+def test_a_damaged_description_is_one_line(series, capsys, changed, message):
+    Path("run/input.json").write_text(json.dumps({**read_inputs("run").to_dict(), **changed}))
     assert message in fails(capsys, hot_predict, "run", "in.csv")
 
 
@@ -179,9 +165,8 @@ def test_damaged_files_of_a_run_are_one_line(series, capsys, tmp_path):
     assert "no input.json" in fails(capsys, hot_predict, ".", "in.csv")
     weights = tmp_path / "run" / "model.safetensors"
     whole = weights.read_bytes()
-    for part in (whole[:40], whole[:-8], b"", b"\0" * 64):
-        weights.write_bytes(part)
-        assert "model.safetensors" in fails(capsys, hot_predict, "run", "in.csv")
+    weights.write_bytes(whole[:-8])
+    assert "model.safetensors" in fails(capsys, hot_predict, "run", "in.csv")
     weights.unlink()
     assert "model.safetensors" in fails(capsys, hot_predict, "run", "in.csv")
     weights.write_bytes(whole)

@@ -94,13 +94,10 @@ def test_nested_tensors_are_taken(device):
 PAIR = torch.ones(2, 2)
 
 
-def test_collate_pads_targets_where_they_have_modes():
-    samples = [(tensor(2, 3, 1), torch.tensor([[1, 2, 3], [4, 5, 6]])),
-               (tensor(1, 4, 1), torch.tensor([[7, 8, 9, 1]]))]
-    x, _, y = collate_padded(samples, 2, 2, fill=-1)
-    assert y.tolist() == [[[1, 2, 3, -1], [4, 5, 6, -1]], [[7, 8, 9, 1], [-1] * 4]]
-    numbers = [(x.numpy(), i) for i, (x, _) in enumerate(samples)]          # arrays and plain numbers too
-    assert torch.equal(collate_padded(numbers, 2, 2)[0], x) and collate_padded(numbers, 2)[2].tolist() == [0, 1]
+def test_collate_takes_arrays_and_plain_numbers():
+    samples = [(tensor(2, 3, 1), 0), (tensor(1, 4, 1), 1)]
+    x, _, y = collate_padded([(x.numpy(), i) for x, i in samples], 2, 2)
+    assert torch.equal(x, collate_padded(samples, 2, 2)[0]) and y.tolist() == [0, 1]
 
 
 # in a batch as alone
@@ -158,12 +155,6 @@ def test_models_answer_in_a_padded_batch_as_alone(kind, options):
     assert largest_gap(kind, **options) < 1e-12
 
 
-@pytest.mark.parametrize("options", [dict(positions="learned", sizes=(8, 9)),
-                                     dict(stem="conv", stem_padding="circular")], ids=words)
-def test_where_a_model_knows_the_padded_sizes_it_answers_otherwise(options):
-    assert largest_gap(SegmenterConfig, **options) > 1e-4
-
-
 def test_a_flattened_readout_takes_one_size():
     model = make_model(ClassifierConfig(**PLAIN, sizes=(8, 6), readout="flatten"), dtype=F64)
     x, mask = pad_tensors([tensor(8, 6, 2), tensor(3, 5, 2)], 2)
@@ -181,7 +172,7 @@ def threads_of_before():
     torch.set_num_threads(had)
 
 
-@pytest.mark.parametrize(("case", "threads"), [(c, 1) for c in LAYERS] + [(c, 2) for c in LAYERS[::6]],
+@pytest.mark.parametrize(("case", "threads"), [(c, 1) for c in LAYERS] + [(c, 2) for c in LAYERS[::20]],
                          ids=lambda v: getattr(v, "name", v))
 @torch.no_grad()
 def test_company_and_order_change_a_sample_by_rounding_at_most(case, threads, threads_of_before):
@@ -323,10 +314,9 @@ def graphs(model, inputs):
     return len(made)
 
 
-@pytest.mark.parametrize(("name", "most", "masked"), [
-    ("full", 1, True), ("product", 2, False), ("hot1", 2, True)])
+@pytest.mark.parametrize(("name", "most", "masked"), [("full", 1, True), ("hot1", 2, False)])
 def test_changing_sizes_compile_once(name, most, masked):
-    "Modes of one size share a softmax, and other sizes do not: one graph for each. More modes choose between two ways."
+    "Three modes choose between two ways; two modes under a mask are those of the model below."
     case, inputs = next(c for c in ATTENTION if c.name == name), []
     for batch, *sizes in GROWING:
         own = [(n, *[2 + n % 3 + i] * (case.order - 1)) for i, n in enumerate(sizes * 3)][:batch]

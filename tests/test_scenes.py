@@ -18,8 +18,7 @@ from hot_nbdev.train.loop import evaluate
 from hot_nbdev.train.tasks import Segmentation
 
 
-@pytest.mark.parametrize("H, W, block, gap", [
-    (33, 40, 4, 0), (40, 33, 8, 2), (12, 12, 4, 1), (64, 64, 16, 5)])
+@pytest.mark.parametrize("H, W, block, gap", [(33, 40, 4, 0), (40, 33, 8, 2)])
 def test_windows_of_parts_share_no_pixel(H, W, block, gap):
     labels = torch.randint(-1, 4, (H, W), generator=torch.Generator().manual_seed(0))
     for seed in range(3):
@@ -31,6 +30,7 @@ def test_windows_of_parts_share_no_pixel(H, W, block, gap):
             for r, c in window_corners(region == i, 4, 1 if i == 0 else 4).tolist():
                 seen[i, r:r + 4, c:c + 4] += 1
         assert ((seen > 0).sum(0) <= 1).all() and seen[1:].max() <= 1
+        assert window_corners(region[:3] > -2, 4, 1).shape == (0, 2)                    # too flat for any
         apart = torch.cdist((region == 0).nonzero().float(), (region > 0).nonzero().float(), p=torch.inf)
         assert not len(apart) or apart.min() == gap + 1
 
@@ -46,14 +46,12 @@ def ssl4eo(folder, n, save, product="nlcd"):
             save(place / name, array.astype(np.uint8))
 
 
-def test_ssl4eo_folders(tmp_path, monkeypatch):
+def test_ssl4eo_folders(tmp_path):
     with pytest.raises(FileNotFoundError, match="ssl4eo_l_oli_sr_benchmark is not in"):
         scene_data("ssl4eo_nlcd", folder=tmp_path)
     ssl4eo(tmp_path, 10, lambda path, array: np.save(path.with_suffix(".npy"), array), "cdl")
-    splits = scene_data("ssl4eo_cdl", folder=tmp_path, fractions=(0.6, 0.2, 0.2), limit=5, unchecked=True)
-    assert splits.about["counts"] == (3, 1, 1) and splits.about["codes"] == [0, 11, 95]
-    x, y = splits.train[torch.tensor([0])]
-    assert x.shape == (1, 8, 8, 7) and y.shape == (1, 8, 8)
+    about = scene_data("ssl4eo_cdl", folder=tmp_path, fractions=(0.6, 0.2, 0.2), limit=5, unchecked=True).about
+    assert about["counts"] == (3, 1, 1) and about["codes"] == [0, 11, 95]
     (tmp_path / "ssl4eo_l_oli_cdl" / "0000003" / "scene" / "cdl_2019.npy").unlink()
     with pytest.raises(FileNotFoundError, match="0000003.*is missing"):
         scene_data("ssl4eo_cdl", folder=tmp_path, unchecked=True)
@@ -91,17 +89,13 @@ def stored(folder, codes=CODES, scene=None):
     return dict(name=folder / "s.npy", window=4, labels=folder / "m.npy")
 
 
-def test_scene_files(tmp_path):
-    "The same parts each time, scaled by their training pixels; windows overlap in training alone."
+def test_a_scene_has_the_same_parts_each_time_and_windows_overlap_in_training_alone(tmp_path):
     given = stored(tmp_path)
     a, b = scene_data(**given), scene_data(**given, block=8, stride=2)
     x, y = a.train[torch.arange(len(a.train))]
     assert x.shape[1:] == (4, 4, 3) and torch.equal(x, scene_data(**given).train[torch.arange(len(a.train))][0])
     assert set(y.unique().tolist()) == {-1, 0, 1} and a.about["codes"] == [2, 5]
     assert sum(c.sum() for c in a.about["class_counts"].values()) == (a.train.labels >= 0).sum()
-    pixels = np.load(given["name"])[a.about["region"].numpy() == 0]
-    assert a.about["scaler"].mean.numpy() == pytest.approx(pixels.mean(0))
-    assert a.about["scaler"].std.numpy() == pytest.approx(pixels.std(0))
     times = [torch.zeros(24, 24) for _ in range(3)]
     for seen, part in zip(times, b[:3], strict=True):
         for r, c in part.corners.tolist():
@@ -111,8 +105,8 @@ def test_scene_files(tmp_path):
         scene_data(**given, block=6)
 
 
-def put_code(code, dtype=np.int64):
-    codes = CODES.astype(dtype)
+def put_code(code):
+    codes = CODES.copy()
     codes[7, 9] = code
     return codes
 
@@ -126,9 +120,7 @@ def test_codes_that_are_no_classes(tmp_path, codes, text):
         scene_data(**stored(tmp_path, codes))
 
 
-def test_a_code_that_is_allowed_is_not_labeled(tmp_path):
-    parts = scene_data(**stored(tmp_path, put_code(-9999)), ignore=(-9999,))
-    assert parts.train.labels[7, 9] == -1 and parts.about["codes"] == [2, 5]
+def test_there_are_1024_classes_at_most_and_as_many_as_are_named():
     with pytest.raises(ValueError, match="holds 5,"):
         _number_classes(put_code(5), {2: "b"})
     with pytest.raises(ValueError, match="1025 classes"):
@@ -153,13 +145,10 @@ def test_scenes_of_other_kinds(tmp_path):
     assert "1 values of the scene are -9999" in scene_data(**stored(tmp_path, scene=scene)).about["told"][0]
 
 
-@pytest.mark.parametrize("options", [
-    dict(window=0), dict(window=-4), dict(stride=0), dict(stride=-1), dict(block=-4), dict(gap=-1), dict(seed=-1),
-    dict(window=4.0), dict(stride=True), dict(limit=-1)])
-def test_sizes_that_are_none(tmp_path, options):
-    [(name, value)] = options.items()
-    with pytest.raises(ValueError, match=f"scene_data: {name} is {value}; give a whole number"):
-        scene_data(**{**stored(tmp_path), **options})
+def test_sizes_that_are_none(tmp_path):
+    for name, value in dict(window=0, stride=True, block=-4, gap=-1, seed=-1, limit=-1).items():
+        with pytest.raises(ValueError, match=f"scene_data: {name} is {value}; give a whole number"):
+            scene_data(**{**stored(tmp_path), name: value})
     with pytest.raises(ValueError, match="limit is for"):
         scene_data(**stored(tmp_path), limit=5)
 
@@ -169,13 +158,6 @@ def test_sizes_that_are_none(tmp_path, options):
 def test_blocks_that_cannot_be_drawn(wrong):
     with pytest.raises(ValueError, match="split_blocks"):
         split_blocks(torch.zeros(24, 24, dtype=torch.int64), **wrong)
-
-
-def test_windows_that_do_not_fit():
-    for size, stride in [(0, 1), (4, 0)]:
-        with pytest.raises(ValueError, match="window_corners: .* is 0"):
-            window_corners(torch.ones(24, 24, dtype=torch.bool), size, stride)
-    assert window_corners(torch.ones(3, 9, dtype=torch.bool), 4, 1).shape == (0, 2)
 
 
 def test_a_new_scene_is_compared_with_the_training(tmp_path):

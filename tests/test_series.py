@@ -137,13 +137,10 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
 @pytest.mark.parametrize("rows, header, text", [
     ([], "date,a,b", "x.csv holds no rows"),
     (["2020-01-01 00:00:00"], "date", "no column of numbers"),
-    (["2020-01-01 00:00:00,1,2", "", "2020-01-01 01:00:00,1,2"], "date,a,b", "line 3 .*3 entries, .*but has 1"),
     (["2020-01-01 00:00:00,1,2", "2020-01-01 00:00:00,1,2,3"], "date,a,b", "line 3 .*3 entries, .*but has 4"),
-    (["2020-01-01,1,2", "2020-01-02,true,2"], "date,a,b", "line 3 .*'a'.*'true'"),
     (['2020-01-01,"1,5",2'], "date,a,b", "line 2 .*'a'.*'1,5'"),
     (['2020-01-01,1,"2'], "date,a,b", "line 2 .*not closed"),
     (["-005,1,2"], "year,a,b", "no column of .* can be read as times"),
-    (["2020,1,2", "-5,1,2"], "year,a,b", "line 3.*'-5'"),
     (["2020-01-01;1.5;2", "2020-01-02;1,5;2"], "date;a;b", "line 2 .*'a'.*'1.5'"),
     (["2020-01-01 00:00:00,1,2", "2020-13-01 00:00:00,1,2"], "date,a,b", "line 3.*'date', should be a time .*-13-01"),
     (["2020-01-01 00:00:00,1,inf"], "date,a,b", "line 2 .*'b', which is 'inf'.*mend=True"),
@@ -151,6 +148,8 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
     (["2020-01-01," + 200_000 * "1", "2020-01-02,2"], "date,a", "x.csv is no table of numbers.*limit"),
     (["1,2", "3"], None, "line 2 .*2 entries, as line 1 has, but has 1"),
     (["1,2", "3,y"], None, "line 2 .*column '1'.*'y'"),
+    (["2020-01-01,1,2"], "date,a,a", "line 1 .*'a' twice"),
+    (["2020-01-01,1,2", "\0\1\2"], "date,a,b", "line 3 .*no text"),
 ])
 def test_damaged_series_name_file_line_and_cell(tmp_path, rows, header, text):
     path = write(tmp_path / "x.csv", rows, header)
@@ -160,7 +159,7 @@ def test_damaged_series_name_file_line_and_cell(tmp_path, rows, header, text):
     assert path.read_bytes() == before and str(path) in str(error.value)
 
 
-def test_mending(tmp_path):
+def test_a_hole_takes_the_value_before_it_and_at_the_beginning_the_first(tmp_path):
     path = write(tmp_path / "x.txt", ["-9999,1", "2,nan", "-9999,-9999", "3,4"], None)
     mended = load_series(path, mend=True)
     assert mended.values.tolist() == [[2, 1], [2, 1], [2, 1], [3, 4]]
@@ -192,9 +191,7 @@ HOURS = [f"2020-01-01 0{h}:00:00,{h},{2 * h}" for h in range(6)]
     ([HOURS[i] for i in (0, 3, 1, 2, 5, 4)], r"line 4 .*backwards.*2 times.*sort=True"),
     ([*HOURS[:3], HOURS[2]], r"line 5 .*T02:00:00 of line 4 again \(1 such lines\).*mend=True"),
     ([*HOURS[:3], "2020-01-01 02:00:00,7,7"], r"line 5 .*values differ"),
-    ([HOURS[0], ",1,2"], "line 3, .*should be a time such as '2020-01-01 00:00:00', but is ''"),
     ([",1,2", HOURS[0]], "line 2, .*should be a time"),
-    ([HOURS[0], "1.1.2021 0:00,1,2"], "line 3, .*should be a time"),
     ([HOURS[0], "2020-01-01 01:00:00+01:00,1,2"], "line 2, .*should be a time such as '2020-01-01 01:00:00.01:00'"),
 ])
 def test_time_that_does_not_go_forward(tmp_path, rows, text):
@@ -210,11 +207,8 @@ def test_sorting_and_dropping_on_request(tmp_path):
     assert got.report["dates twice"] == ["2020-01-01T03:00:00"] and got.mask.all()
     with pytest.raises(ValueError, match="line 5 .*of line 4 again"):
         load_series(shuffled, sort=True)                            # lines are those of the file
-    with pytest.raises(ValueError, match="backwards"):
-        load_series(shuffled, mend=True)
-    differ = write(tmp_path / "z.csv", [*HOURS[:3], "2020-01-01 02:00:00,7,7"])
     with pytest.raises(ValueError, match="values differ"):
-        load_series(differ, mend=True)
+        load_series(write(tmp_path / "z.csv", [*HOURS[:3], "2020-01-01 02:00:00,7,7"]), mend=True)
 
 
 def test_an_official_file_keeps_the_line_that_it_holds_twice(tmp_path):
@@ -222,14 +216,6 @@ def test_an_official_file_keeps_the_line_that_it_holds_twice(tmp_path):
     assert len(load_series("weather", tmp_path, verify=False).values) == 4
     with pytest.raises(ValueError, match="again"):
         load_series(path)
-
-
-def test_columns_that_come_twice_and_bytes(tmp_path):
-    with pytest.raises(ValueError, match="line 1 .*'a' twice"):
-        load_series(write(tmp_path / "x.csv", HOURS, "date,a,a"))
-    (tmp_path / "binary.csv").write_bytes(b"date,a\n2020-01-01,1\n\0\1\2")
-    with pytest.raises(ValueError, match="line 3 .*no text"):
-        load_series(tmp_path / "binary.csv")
 
 
 def test_absurd_magnitudes_are_told(tmp_path):
@@ -254,15 +240,12 @@ def test_a_new_series_is_compared_with_the_training(tmp_path):
     assert "gap in time" in check_like(gap, about, 4)[1][0]
 
 
-@pytest.mark.parametrize("hole", ["nan", "-9999"])
-def test_trailing_holes_are_not_filled_silently(tmp_path, hole):
+def test_trailing_holes_are_not_filled_silently(tmp_path):
     about = dict(names=["a", "b"], shift=[0.0, 0.0], scale=[1.0, 1.0])
-    path = write(tmp_path / "x.csv", [*HOURS[:4], f"2020-01-01 04:00:00,{hole},8", f"2020-01-01 05:00:00,{hole},9"])
-    with pytest.raises(ValueError, match="mend=True"):
-        check_like(load_series(path), about, 3)
+    path = write(tmp_path / "x.csv", [*HOURS[:4], "2020-01-01 04:00:00,nan,8", "2020-01-01 05:00:00,-9999,9"])
     x, told = check_like(load_series(path, mend=True), about, 3)
     assert x[:, 0].tolist() == [3, 3, 3] and told == ["column 'a': 2 of the last 3 values were missing and are filled"]
-    early = write(tmp_path / "y.csv", [f"2020-01-01 00:00:00,{hole},8", *HOURS[1:]])
+    early = write(tmp_path / "y.csv", ["2020-01-01 00:00:00,nan,8", *HOURS[1:]])
     assert check_like(load_series(early, mend=True), about, 3)[1] == []
 
 
@@ -273,8 +256,6 @@ def test_official_series(name):
     n = SERIES[name].shape[0]
     split = name[:4] if name.startswith("ETT") else "7:1:2"
     assert splits.about["counts"] == window_counts(n, 96, 96, split)
-    x, y = splits.train[torch.arange(0, len(splits.train), 997)]
-    assert x.isfinite().all() and y.shape[1:] == (96, SERIES[name].shape[1])
     rows = splits.train.values.double()
     assert rows.mean(0).abs().max() < 1e-3 and (rows.std(0) - 1).abs().max() < 1e-2
     if name == "exchange_rate":

@@ -10,11 +10,7 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from hot_nbdev.train.devices import make_accelerator  # noqa: E402
 from hot_nbdev.train.loop import evaluate, train_step  # noqa: E402
 from hot_nbdev.train.parts import Tensors  # noqa: E402
-from hot_nbdev.train.tasks import (  # noqa: E402
-    Forecasting,
-    Segmentation,
-    auc_acc,
-)
+from hot_nbdev.train.tasks import Forecasting, Segmentation, auc_acc  # noqa: E402
 
 
 class Heads(nn.Module):
@@ -51,39 +47,33 @@ def test_the_loss_of_separate_heads_is_the_mean_of_their_errors():
 def test_pieces_of_separate_heads_are_the_batch():
     task, x, y = Forecasting(), torch.randn(5, 4), torch.randn(5, 6)
     grads = []
-    for sizes in ([5], [2, 3], [1] * 5):
+    for sizes in ([5], [2, 3]):
         model, accelerator = heads(), make_accelerator(cpu=True)
         pieces = [(a, b, True) for a, b in zip(x.split(sizes), y.split(sizes), strict=True)]
         optimizer = accelerator.prepare(torch.optim.SGD(model.parameters(), 1.0))
         train_step(model, optimizer, task, pieces, accelerator)
         grads.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-    torch.testing.assert_close(grads[0], grads[1])
-    torch.testing.assert_close(grads[0], grads[2])
+    torch.testing.assert_close(*grads)
 
 
-def test_a_short_target_is_judged_by_the_head_that_is_for_it():
+def test_a_short_target_is_judged_by_the_next_longer_head():
     model, x, y = heads(), torch.randn(3, 4), torch.randn(3, 6)
-    for steps, head in ((2, 2), (1, 2), (3, 6), (6, 6)):
+    for steps, head in ((1, 2), (3, 6)):
         found = evaluate(model, Tensors(x, y[:, :steps]), Forecasting())
         want = (model(x, horizon=head)[:, :steps] - y[:, :steps]).square().mean()
         assert found["mse"] == pytest.approx(want.item(), rel=1e-5)
 
 
-def test_labels_that_do_not_count_change_no_number():
-    torch.manual_seed(0)
-    scores, y, task = torch.randn(2, 3, 4, 5), torch.randint(0, 5, (2, 3, 4)), Segmentation(5)
-    y[:, 0] = -1
-    kept = y >= 0
-    assert task.weight(y) == kept.sum()
-    other = torch.where(kept[..., None], scores, torch.randn(()))
-    assert torch.equal(task.loss(scores, y), task.loss(other, y))
-    assert torch.equal(task.collect(scores, y), task.collect(other, y))
-    pairs = torch.stack([y[kept], scores.argmax(-1)[kept]])         # labels are rows, predictions columns
-    assert torch.equal(task.collect(scores, y), torch.stack([(pairs == torch.tensor([[a], [b]])).all(0).sum()
-                                                             for a in range(5) for b in range(5)]).view(5, 5))
+def test_labels_are_rows_of_the_counts_and_predictions_columns():
+    "What labels below 0 change, which is nothing, page 16a compares with scikit-learn."
+    scores, y, task = torch.randn(3, 4, 5), torch.randint(0, 5, (3, 4)), Segmentation(5)
+    want = torch.zeros(5, 5)
+    for label, guess in zip(y.flatten(), scores.argmax(-1).flatten(), strict=True):
+        want[label, guess] += 1
+    assert torch.equal(task.collect(scores[None], y[None]).to(want), want)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 11])
+@pytest.mark.parametrize("classes", [2, 3])
 def test_auc_and_accuracy_are_those_of_medmnist(classes):
     evaluator = pytest.importorskip("medmnist.evaluator", reason='needs MedMNIST: pip install "hot_nbdev[medmnist]"',
                                     exc_type=(ImportError, OSError, RuntimeError, AttributeError))

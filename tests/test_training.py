@@ -143,18 +143,6 @@ def test_halves_of_files_that_a_killed_process_left_are_removed(tmp_path):
     assert [p for p in halves if p.exists()] == halves[-1:]         # that one may be of somebody else
 
 
-def test_the_folder_holds_the_best_model_and_the_last_checkpoints(whole):
-    model, result, folder = whole
-    again = evaluate(load_model(folder), pictures(10, 1), Classification(2))
-    assert again == {k: result.best[k] for k in again} == evaluate(model, pictures(10, 1), Classification(2))
-    assert sorted(p.name for p in folder.iterdir()) == [
-        ".lock", "checkpoint-000000006.safetensors", "checkpoint-000000009.safetensors", "config.json",
-        "fingerprint.json", "log.csv", "model.safetensors"]
-    rows = read_rows(folder / "log.csv")
-    assert [int(r["epoch"]) for r in rows] == [1, 2, 3]
-    assert float(rows[-1]["train_loss"]) == result.history[-1]["train_loss"]
-
-
 def test_the_bar_goes_on_where_the_run_does(tmp_path, capsys):
     "A bar that begins at 0 again would tell a wrong rate."
     pytest.importorskip("tensorboard", reason="logs for TensorBoard need it: pip install 'hot_nbdev[train]'")
@@ -206,7 +194,10 @@ def test_a_damaged_checkpoint_is_passed_over(whole, tmp_path, capsys):
 
 
 def test_no_checkpoint_holds_a_pickle(whole):
-    "Names of all files: see above. A file of safetensors begins with the length of its header, then JSON."
+    "A file of safetensors begins with the length of its header, then JSON."
+    assert sorted(p.name for p in whole[2].iterdir()) == [
+        ".lock", "checkpoint-000000006.safetensors", "checkpoint-000000009.safetensors", "config.json",
+        "fingerprint.json", "log.csv", "model.safetensors"]
     assert all(path.read_bytes()[8:9] == b"{" for path in whole[2].glob("*.safetensors"))
 
 
@@ -228,22 +219,20 @@ def test_it_stops_early(tmp_path):
     assert (result.stopped, result.epochs, result.best["epoch"]) == ("early", 3, 1)
 
 
-def test_accumulation_and_the_size_of_pieces_change_nothing(tmp_path):
-    "Also with labels that are ignored, whose number differs from piece to piece."
+def test_accumulation_changes_nothing_where_labels_are_ignored(tmp_path):
+    "Their number differs from piece to piece."
     torch.manual_seed(0)
-    x, y = torch.randn(10, 6, 4, 3), torch.randint(-1, 3, (10, 6, 4))
+    x, y = torch.randn(10, 6, 4, 3).double(), torch.randint(-1, 3, (10, 6, 4))
     y[:3] = -1
-    states = []
-    for accumulate in (1, 3, 8):
+    states, task = [], Segmentation(3, torch.tensor([1.0, 2.0, 0.5]))
+    for accumulate in (1, 3):
         torch.manual_seed(1)
         shape = SegmenterConfig(in_channels=3, patch=(2, 2), dim=8, depth=1, heads=2, classes=3)
         model = HOTSegmenter(shape).double()
-        task = Segmentation(3, torch.tensor([1.0, 2.0, 0.5]))
         config = TrainConfig(epochs=1, batch_size=4, rate=1e-3, accumulate=accumulate)
-        fit(model, Tensors(x.double(), y), Tensors(x.double(), y), task, config, tmp_path / str(accumulate))
-        states.append(model.state_dict())
-    for other in states[1:]:
-        torch.testing.assert_close(dict(other), dict(states[0]), rtol=1e-7, atol=1e-9)
+        fit(model, Tensors(x, y), Tensors(x, y), task, config, tmp_path / str(accumulate))
+        states.append(dict(model.state_dict()))
+    torch.testing.assert_close(*states, rtol=1e-7, atol=1e-9)
 
 
 def accelerators(folder):
@@ -421,17 +410,6 @@ def masked(n, seed=0):
     return x, mask, y
 
 
-def test_masks_reach_the_model_in_training_and_judging(tmp_path):
-    train, val = TensorDataset(*masked(12)), TensorDataset(*masked(8, 1))
-    seen = []
-
-    def look(x, mask, y):
-        seen.append(mask.sum().item())
-        return x, mask, y
-    result = fit(Masked(), train, val, Classification(2), ONE, tmp_path, augment=look)
-    assert sum(seen) == masked(12)[1].sum() and math.isfinite(result.best["loss"])
-
-
 def weights(model):
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
@@ -488,24 +466,21 @@ def test_a_list_of_samples_is_a_data_set(tmp_path):
         fit(model, make(13), make(8, 1), Classification(2), ONE, tmp_path / name)
         return weights(model)
     samples = lambda *a: list(zip(*masked(*a), strict=True))  # noqa: E731
-    want = run("data set", Lines)
-    for name, make in (("list", samples), ("in memory", lambda *a: TensorDataset(*masked(*a)))):
-        assert torch.equal(run(name, make), want)
+    assert torch.equal(run("list", samples), run("data set", Lines))
     loaded = run("loader of a data set", lambda *a: DataLoader(Lines(*a), 4))
     for _ in range(2):                                                  # the second time it goes on with it
         assert torch.equal(run("loader of a list", lambda *a: DataLoader(samples(*a), 4)), loaded)
-    assert torch.equal(run("loader of a tuple", lambda *a: DataLoader(tuple(samples(*a)), 4)), loaded)
     with pytest.raises(ValueError, match="data.train.dataset.content differs"):
         run("loader of a list", lambda *a: DataLoader([(x, m, 1 - y) for x, m, y in samples(*a)], 4))
 
 
-@pytest.mark.parametrize("make", [Tensors, lambda *t: as_part(list(zip(*t, strict=True)))], ids=["own", "a list"])
-def test_some_samples_of_any_part_are_an_epoch(tmp_path, make):
+def test_some_samples_of_a_part_are_an_epoch(tmp_path):
     "Other samples, or another number of them, are another run."
     x, y = torch.randn(13, 4), torch.arange(13) % 2
 
     def start(x, samples=16):
-        return fit(nn.Linear(4, 2), sampled(make(x, y), samples), Tensors(x, y), Classification(2), ONE, tmp_path)
+        part = sampled(as_part(list(zip(x, y, strict=True))), samples)
+        return fit(nn.Linear(4, 2), part, Tensors(x, y), Classification(2), ONE, tmp_path)
     assert start(x).best["step"] == start(x).best["step"] == 2
     for other in ({"x": x + 1}, {"x": x, "samples": 17}):
         with pytest.raises(ValueError, match="holds another run: data.train"):
@@ -523,15 +498,11 @@ def test_evaluation_takes_loaders_and_data_sets():
     assert torch.equal(torch.rand(1), after)
 
 
-@pytest.mark.parametrize("make", [
-    lambda groups, config: torch.optim.Rprop([p for g in groups for p in g["params"]], config.rate),
-    lambda groups, config: torch.optim.ASGD(groups, config.rate, t0=2),
-], ids=["Rprop", "ASGD"])
-def test_any_optimizer_of_torch_is_restored(tmp_path, make):
-    "Page 54 has more of them, without a run."
+def test_any_optimizer_of_torch_is_restored(tmp_path):
+    "One that keeps numbers beside tensors; page 54 has more of them, without a run."
     def start(model, **options):
         fit(model, Lines(16), Lines(8, 1), Classification(2), TrainConfig(epochs=3, batch_size=4, rate=0.01),
-            optimizer=make, **options)
+            optimizer=lambda groups, config: torch.optim.ASGD(groups, config.rate, t0=2), **options)
     (whole, _), (parts, _) = whole_and_parts(tmp_path, start, 7)
     assert torch.equal(whole, parts)
 
@@ -623,15 +594,13 @@ def test_the_order_of_the_data_is_that_of_seed_and_epoch():
     assert all(map(torch.equal, found, batches(20, 8, seed=2, epoch=1)))
 
 
-def test_the_best_epoch_is_the_best_of_the_history(tmp_path):
+def test_the_best_epoch_is_the_one_with_the_least_error(tmp_path):
+    "That it is the one with the largest AUC, page 60 shows."
     torch.manual_seed(0)
-    series = Tensors(torch.randn(9, 8, 3), torch.randn(9, 6, 3))
-    for task, part, model, best in ((Classification(2), pictures(12), classifier(), max),
-                                    (Forecasting(), series, forecaster(), min)):
-        result = fit(model, part, part, task, dataclasses.replace(ONE, epochs=4, rate=0.1), tmp_path / task.name)
-        found = [h[task.criterion] for h in result.history]
-        assert result.best[task.criterion] == best(found) and min(found) < max(found)
-        assert evaluate(model, part, task)[task.criterion] == pytest.approx(best(found), rel=1e-6)
+    part, task = Tensors(torch.randn(9, 8, 3), torch.randn(9, 6, 3)), Forecasting()
+    result = fit(forecaster(), part, part, task, dataclasses.replace(ONE, epochs=4, rate=0.1), tmp_path)
+    found = [h["mse"] for h in result.history]
+    assert result.best["mse"] == min(found) < max(found)
 
 
 def test_beginning_again_removes_the_former_best_model(one):

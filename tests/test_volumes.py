@@ -29,20 +29,15 @@ def volumes(folder, flag, size=28, **changed):
     return path
 
 
-@pytest.mark.parametrize("name, size", [("organ", 28), ("vessel", 28), ("vessel", 64)])
-def test_a_volume_set_without_and_with_its_checksum(tmp_path, name, size):
+def test_a_volume_set_without_its_checksum_is_judged_by_medmnist(tmp_path):
     pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
-    volumes(tmp_path, name + "mnist3d", size)
+    volumes(tmp_path, "vesselmnist3d", 64)
     before = "torchvision" in sys.modules           # a rival of another test may have brought it
-    splits = volume_data(name, size, folder=tmp_path, verify=False)
+    splits = volume_data("vessel", 64, folder=tmp_path, verify=False)
     x, y = splits.train[torch.tensor([2, 1])]
-    assert x.shape == (2, size, size, size, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
-    assert splits.about["counts"] == (5, 2, 3) and len(splits.about["md5"]) == 32
-    with pytest.raises(ValueError, match="should have the checksum"):
-        load_volumes(name, size, folder=tmp_path)
-    if name == "vessel":
-        judge = volume_evaluator(name, "test", size, folder=tmp_path, verify=False)
-        assert judge.evaluate(np.tile([0.6, 0.4], (3, 1))).ACC == pytest.approx(2 / 3)
+    assert x.shape == (2, 64, 64, 64, 1) and 0 <= x.min() and x.max() <= 1 and y.tolist() == [0, 1]
+    judge = volume_evaluator("vessel", "test", 64, folder=tmp_path, verify=False)
+    assert judge.evaluate(np.tile([0.6, 0.4], (3, 1))).ACC == pytest.approx(2 / 3)
     assert ("torchvision" in sys.modules) == before
 
 
@@ -52,15 +47,6 @@ def test_an_official_file_has_the_official_classes(tmp_path):
         load_volumes("vessel", folder=tmp_path, verify=False)
 
 
-def test_cut_and_flipped_volume_files(tmp_path):
-    path = volumes(tmp_path, "vesselmnist3d")
-    whole = path.read_bytes()
-    for content in (whole[:5000], b"", b"html", whole[:9000] + b"\0" * 9 + whole[9009:]):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match="cannot be read"):
-            load_volumes("vessel", folder=tmp_path, verify=False)
-
-
 def test_an_archive_of_ones_own_is_scaled_channel_by_channel_by_its_training_part(tmp_path):
     own(tmp_path / "mine.npz", np.float64, (6, 7, 8, 2))
     x = volume_data(tmp_path / "mine.npz").train[torch.arange(5)][0]
@@ -68,15 +54,11 @@ def test_an_archive_of_ones_own_is_scaled_channel_by_channel_by_its_training_par
     assert x.shape == (5, 6, 7, 8, 2) and mean.abs().max() < 1e-5 and (std - 1).abs().max() < 1e-4
     own(tmp_path / "mine.npz", ">f4", (6, 7, 8, 2))                       # in the other order of bytes
     assert torch.equal(volume_data(tmp_path / "mine.npz").train[torch.arange(5)][0], x)
-    with pytest.raises(FileNotFoundError, match="no file .*none.npz"):
-        volume_data(tmp_path / "none.npz")
 
 
 @pytest.mark.parametrize("shape, channels, axis, sizes", [
-    ((9, 9), None, "none", [9, 9]), ((9, 9, 9), None, "none", [9] * 3), ((9, 9, 1), None, "last", [9, 9]),
-    ((9, 9, 9, 3), None, "last", [9] * 3), ((2, 9, 9, 9), None, "first", [9] * 3), ((9, 9, 4), "last", "last", [9, 9]),
-    ((9, 9, 9, 8), None, "last", [9] * 3), ((9, 9, 4), "none", "none", [9, 9, 4]),
-    ((3, 9, 9), "first", "first", [9, 9]), ((9, 8, 7, 6), "last", "last", [9, 8, 7]),
+    ((9, 9, 9), None, "none", [9] * 3), ((2, 9, 9, 9), None, "first", [9] * 3), ((9, 9, 9, 8), None, "last", [9] * 3),
+    ((9, 9, 4), "last", "last", [9, 9]), ((9, 9, 4), "none", "none", [9, 9, 4]), ((3, 9, 9), "first", "first", [9, 9]),
     ((9, 8, 7, 6), None, None, 0), ((9, 9), "last", None, 0), ((9, 9), "middle", None, 0)])
 def test_axes_are_told_by_the_shape_or_asked_for(tmp_path, shape, channels, axis, sizes):
     arrays = own(tmp_path / "mine.npz", shape=shape)
@@ -154,7 +136,6 @@ ITEM, NOT = (6, 7, 8), dict(val_masks=np.ones(2, bool), test_masks=np.ones(3, bo
 
 @pytest.mark.parametrize("changed, text", [
     (dict(train_images=np.zeros((0, *ITEM), np.uint8), train_labels=np.zeros(0, int)), "train_images.*n ≥ 1"),
-    (dict(test_images=np.full((3, *ITEM), np.nan)), "test_images.*1008 values that are not finite"),
     (dict(test_images=np.array([None])), "test_images.*cannot be read.*[Pp]ickle"),
     (dict(val_labels=np.ones((2, 2), int)), "val_labels.*one label"),
     (dict(val_labels=np.full(2, 0.5)), "val_labels.*whole numbers.*float64"),
@@ -175,10 +156,9 @@ ABOUT = dict(sizes=[4, 5, 6], channels=1, dtype="uint8", high=255.0, shift=0.0, 
 
 def test_new_volumes_like_those_of_the_training():
     want = torch.from_numpy(BYTES).float()[..., None] / 255
-    for array in (BYTES, BYTES.astype(np.int64), BYTES.astype(np.float64), BYTES[..., None]):
+    for array in (BYTES.astype(np.float64), BYTES[..., None]):
         x, told = check_volumes(array, ABOUT)
         assert torch.equal(x, want) and told == []
-    assert torch.equal(check_volumes(BYTES[1], ABOUT)[0], want[1:])
     old = {key: ABOUT[key] for key in ("shift", "scale")}                 # what runs remembered before
     assert torch.equal(check_volumes(BYTES, old)[0], want)
     floats = {**ABOUT, "dtype": "float32", "shift": 0.5, "scale": 0.1}
@@ -189,7 +169,7 @@ def test_new_volumes_like_those_of_the_training():
 
 
 @pytest.mark.parametrize("array, text", [
-    (BYTES[0, 0], r"size \(4, 5, 6\)"), (BYTES[None], "size"), (BYTES[:0], "size"), (BYTES > 300, "real numbers.*bool"),
+    (BYTES[None], r"size \(4, 5, 6\)"), (BYTES[:0], "size"), (BYTES > 300, "real numbers.*bool"),
     ((BYTES > 99).astype(np.uint8), "multiply by 255"), (BYTES / 2.0, "not whole numbers")])
 def test_new_volumes_unlike_those_of_the_training(array, text):
     with pytest.raises(ValueError, match=text):
