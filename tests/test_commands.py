@@ -145,14 +145,11 @@ def test_a_run_folder_holds_one_run(capsys):
 def test_without_out_another_run_has_another_folder(monkeypatch):
     write_series()
     job = job_class("forecast").from_dict(dict(data="waves.csv", lookback=24, horizon=12))
-    changes = ({}, {"dropout": 0.3}, {"heads": 4}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3},
-               {"attention_options": {"pool": "sum"}})
+    changes = ({}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3}, {"attention_options": {"pool": "sum"}})
     names = [jobs.run_name(job.replace(**change), job.parts()) for change in changes]
-    assert jobs.run_name(job.replace(out="y", cpu=True), job.parts()) == names[0]  # places do not count
-    write_series(shift=1.0)
-    assert len({*names, jobs.run_name(job, job.parts())}) == 8
+    assert jobs.run_name(job.replace(out="y", cpu=True), job.parts()) == names[0]       # places do not count
     monkeypatch.setattr(type(job), "numbers", lambda self: {"a new default": 1})
-    assert jobs.run_name(job, job.parts()) not in names
+    assert len({*names, jobs.run_name(job, job.parts())}) == 6
 
 
 def test_linear_rivals_train_and_predict(capsys):
@@ -318,22 +315,6 @@ def test_what_cannot_run_is_found_before_training(capsys, no_training, words, me
     said = fails(capsys, hot_forecast, "--data", "waves.csv", "--lookback", "24", "--horizon", "12", *tiny, *words,
                  status=2 if words[-1] == "x" else 1)
     assert message in said and not Path("runs").exists()
-
-
-def test_a_run_leaves_no_accelerator_behind_and_touches_none_of_the_user():
-    from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-    write_series()
-    tiny = dict(data="waves.csv", lookback=24, horizon=12, dim=16, depth=1, heads=2, epochs=1, cpu=True)
-    job = job_class("forecast").from_dict(tiny)
-    AcceleratorState._reset_state()
-    jobs.run_job(job, lambda line: None)
-    assert not AcceleratorState._shared_state
-    own = Accelerator(cpu=True)
-    with pytest.raises(ValueError, match="make it with mixed_precision='bf16'"):
-        jobs.run_job(job.replace(precision="bf16"), lambda line: None)
-    assert own.device.type == "cpu"         # it still has its state
-    AcceleratorState._reset_state()
 
 
 def test_only_the_first_process_speaks(capsys, monkeypatch):

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from forks import start
 from torch import nn
 
 import hot_nbdev
@@ -72,22 +71,6 @@ def test_write_csv_leaves_the_old_file_when_it_fails(tmp_path):
     with pytest.raises(ValueError, match="not in fieldnames"):
         write_csv(path, ["a"], [{"a": 2}, {"b": 3}])
     assert path.read_text() == "a\n1\n" and [p.name for p in tmp_path.iterdir()] == ["t.csv"]
-
-
-def append(path, who):
-    for i in range(20):
-        append_row(path, {"who": who, "i": i})
-
-
-def test_rows_of_many_writers_are_all_kept(tmp_path):
-    "Also where one of them knows the file by a link."
-    path, link = tmp_path / "t.csv", tmp_path / "link.csv"
-    link.symlink_to(path)
-    writers = [start(append, p, who) for who, p in enumerate((path, link))]
-    for writer in writers:
-        writer.join()
-    found = sorted((int(r["who"]), int(r["i"])) for r in read_rows(path))
-    assert link.is_symlink() and found == [(who, i) for who in range(2) for i in range(20)]
 
 
 def git(folder, *words):

@@ -10,7 +10,6 @@ from scripts import load, once
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev.book import results_file  # noqa: E402
 from hot_nbdev.cli import tables as tables_module  # noqa: E402
 from hot_nbdev.cli.commands import _jobs  # noqa: E402
 from hot_nbdev.cli.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
@@ -169,20 +168,6 @@ def test_a_row_that_cannot_be_understood_does_not_count():
     job = ForecastJob(data="exchange_rate")
     for change in ({"model": "{"}, {"model": '{"model": "none such"}'}, {"training": "[]"}, {"settings": "1"}):
         assert not made_by(job, {**line_of(job), **change})
-
-
-def test_runs_with_marks_have_the_rate_that_the_search_took_inside_of_those_it_tried():
-    "What chapters show as tried and taken is what the runs beside it were made with."
-    tried = [r for r in read_rows(results_file("marks_choices.csv")) if r["setting"] == "rate"]
-    taken = {(r["data"], r["kind"]): float(r["value"]) for r in tried if r["taken"] == "1"}
-    for key, rate in taken.items():
-        rates = [float(r["value"]) for r in tried if (r["data"], r["kind"]) == key]
-        assert min(rates) < rate < max(rates), f"{key}: {rate} is an end of the rates that were tried"
-    runs = read_rows(results_file("marks.csv"))
-    assert runs
-    for r in runs:
-        searched = taken.get((r["data"], r["kind"])) or taken[r["data"], f"{r['kind']}, a quarter"]
-        assert float(r["rate"]) == searched, f"{r['data']}, {r['kind']}: {r['rate']}, and the search took {searched}"
 
 
 def test_all_horizons_have_to_be_there():
