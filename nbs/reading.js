@@ -99,6 +99,7 @@
   };
   addEventListener("load", reach);
   addEventListener("resize", reach);
+  addEventListener("toggle", reach, true);         // a fold that was opened
 
   // The head of a page: light and dark, the place in the book, code that can be copied, links to sections.
   const root = document.documentElement;

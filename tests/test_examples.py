@@ -1,8 +1,11 @@
 """The small programs of examples/ run as they stand, and stay small."""
 import runpy
+from functools import partial
 
 import forks
 import pytest
+import torch
+import torch.multiprocessing as processes
 from chapters import ROOT
 
 NEEDS = {"hub": "huggingface_hub", "peft_method": "peft_method"}
@@ -16,6 +19,9 @@ def test_the_example_runs(program, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))             # for processes that an example starts itself
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)
+    # processes begin where this one is, and compiled code is not translated: the contracts do that
+    monkeypatch.setattr("torch.multiprocessing.spawn", partial(processes.start_processes, start_method="fork"))
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     status, said = forks.run(tmp_path / "said.txt", runpy.run_path, str(program), {}, "__main__")
     assert status == 0, said
     assert said.strip(), "an example says what it found"

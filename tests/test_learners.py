@@ -55,17 +55,6 @@ def test_no_answer_leaks(name):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_folded_answer_stands_under_an_exercise(name):
-    exercise = False
-    for cell in readers(name, answers=False)["cells"]:
-        if cell["cell_type"] == "markdown":
-            for line in re.sub(r"^```.*?^```", "", source(cell), flags=re.M | re.S).splitlines():
-                exercise = line.split(maxsplit=1)[1].startswith("Exercise:") if line.startswith("#") else exercise
-                assert not (exercise and "<details>" in line), f"{name}, cell {cell['id']}"
-                assert not re.match(r"#+ (Answer|Solution)\b", line), f"{name}, cell {cell['id']}"
-
-
-@pytest.mark.parametrize("name", PAGES)
 def test_the_version_with_answers_has_all_of_them(name):
     full = {c["id"]: source(c) for c in readers(name, answers=True)["cells"]}
     for cell in solutions(PAGES[name]["cells"]):

@@ -3,7 +3,6 @@ import ast
 import json
 
 import mutants
-import pytest
 
 
 def count(module):
@@ -12,15 +11,6 @@ def count(module):
 
 def every(module):
     return [mutants.mutated(module, n) for n in range(count(module))]
-
-
-@pytest.mark.parametrize("module", mutants.core())
-def test_every_module_of_the_core_can_be_changed_in_many_places(module):
-    path = f"hot_nbdev/{module}.py"
-    assert count(path) >= 5
-    for n in range(0, count(path), 97):
-        line, before, after, text = mutants.mutated(path, n)
-        assert before != after and ast.parse(text) and line > 1
 
 
 def test_messages_and_annotations_are_left_alone(tmp_path, monkeypatch):
@@ -35,6 +25,7 @@ def test_messages_and_annotations_are_left_alone(tmp_path, monkeypatch):
 
 
 def test_a_change_is_noticed_by_a_test_that_fails(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")       # none is needed, and they take seconds
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
     for name, text in {"hot_nbdev/m.py": "def f(x):\n    return x + 1\n", "hot_nbdev/__init__.py": "",
                        "tests/test_m.py": "from hot_nbdev.m import f\n\ndef test_f():\n    assert f(1) == 2\n"}.items():

@@ -4,13 +4,13 @@ import functools
 import gzip
 import http.server
 import io
+import itertools
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from html.parser import HTMLParser
 from pathlib import Path
 
 import api
@@ -68,39 +68,6 @@ def pages(site):
     return sorted(path.name for path in site.glob("*.html") if path.name != "404.html")
 
 
-class Links(HTMLParser):
-    "Anchors and addresses of a page."
-
-    def __init__(self, text):
-        super().__init__()
-        self.ids, self.links, self.sources = set(), [], []
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        attrs = dict(attrs)
-        self.ids.add(attrs.get("id"))
-        if tag == "a" and attrs.get("href"):
-            self.links.append(attrs["href"])
-        if tag in ("script", "img", "iframe") and attrs.get("src"):
-            self.sources.append(attrs["src"])
-        if tag == "link" and attrs.get("rel") in ("stylesheet", "preload", "icon"):
-            self.sources.append(attrs["href"])
-
-
-def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
-    found = {name: Links((site / name).read_text(encoding="utf-8")) for name in pages(site)}
-    for name, page in found.items():
-        for source in page.sources:
-            assert not re.match(r"(https?:)?//", source), f"{name} loads {source}"
-            assert (site / source.split("?")[0]).exists(), f"{name} lacks {source}"
-        for link in page.links:
-            if not re.match(r"[a-z]+:", link):
-                path, _, fragment = link.partition("#")
-                assert (site / (path or name)).exists(), f"{name} links to {link}"
-                if fragment:
-                    assert fragment in found[path or name].ids, f"{name} links to {link}"
-
-
 def test_every_page_is_listed_with_its_notebook_here_or_in_the_repository(site):
     chapters = [name for name in pages(site) if name not in ("references.html", "workshop.html", "measured.html")]
     listed = re.findall(r"\]\((\S+)/(\S+\.ipynb)\)", (site / "llms.txt").read_text())
@@ -128,15 +95,6 @@ def test_constructs_of_the_small_book(small):
     assert "Omranpour" in (small / "references.html").read_text(encoding="utf-8")
 
 
-def test_a_mistake_builds_no_site_and_leaves_the_old_one(tmp_path):
-    root = smallbook.write_project(tmp_path, index=["# A", "By @thm-gone."])
-    (root / "_docs").mkdir()
-    done = build(root)
-    assert done.returncode == 1
-    assert "index.ipynb, cell 2: unknown label @thm-gone" in done.stderr
-    assert list((root / "_docs").iterdir()) == []
-
-
 def test_sidebar_and_notebooks_must_agree(tmp_path):
     root = smallbook.write_project(tmp_path, **{"03_third": ["# Third"]})
     (root / "nbs" / "02_second.ipynb").unlink()
@@ -147,18 +105,24 @@ def test_sidebar_and_notebooks_must_agree(tmp_path):
     assert "03_third.ipynb is missing in the sidebar of _quarto.yml" in str(said.value)
 
 
-def test_what_pandoc_warns_of_builds_no_site(tmp_path):
-    done = build(smallbook.write_project(tmp_path, index=["# A", r"So $\nosuch x$."]))
-    assert done.returncode == 1 and not (tmp_path / "_docs").exists()
-    assert re.search(r"index.ipynb.*nosuch", done.stderr), done.stderr
-
-
-def test_marks_left_in_the_text_build_no_site(tmp_path):
-    html = [{"output_type": "display_data", "metadata": {}, "data": {"text/html": "<p>so ::: {.x} here</p>"}}]
-    root = smallbook.write_project(tmp_path, index=["# A", smallbook.cell("show()", 9, html)])
+def test_a_mistake_builds_no_site_and_leaves_the_old_one(tmp_path):
+    "Here one that only pandoc knows; test_grammar.py has the others."
+    root = smallbook.write_project(tmp_path, index=["# A", r"So $\nosuch x$."])
+    (root / "_docs").mkdir()
     done = build(root)
-    assert done.returncode == 1 and not (root / "_docs").exists()
-    assert re.search(r"index.html: “….* so ::: {.x} here", done.stderr), done.stderr
+    assert done.returncode == 1 and re.search(r"index.ipynb.*nosuch", done.stderr), done.stderr
+    assert list((root / "_docs").iterdir()) == []
+
+
+@pytest.mark.parametrize(("wrong", "says"), [
+    ("<p>so ::: {.x} here</p>", "first.html: “.* so ::: {.x} here"), ('<p id="thm-main">', "#thm-main is there twice"),
+    ('<a href="second.html#gone">', "first.html links to second.html#gone"), ('<img src="x.png">', "links to x.png")])
+def test_marks_left_in_the_text_and_links_that_lead_nowhere_are_told_of_each_page(small, tmp_path, wrong, says):
+    site = shutil.copytree(small, tmp_path / "site")
+    page = (site / "first.html").read_text(encoding="utf-8")
+    (site / "first.html").write_text(page.replace("</article>", f"{wrong}</article>"), encoding="utf-8")
+    with pytest.raises(book.BookError, match=f"^[^\n]*{says}[^\n]*$"):
+        book.check_pages(site)
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +154,7 @@ page.querySelectorAll("pre, code, script, style, math").forEach(e => e.remove())
 return {
   formulas: document.querySelectorAll("math").length,
   typeset: document.querySelectorAll("math:has(> *)").length,
+  headings: [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")].map(e => Number(e.tagName[1])),
   failed: [...document.querySelectorAll("merror")].map(e => e.textContent),
   text: page.textContent, all: document.body.textContent,
   loaded: performance.getEntriesByType("resource").map(e => e.name),
@@ -276,31 +241,27 @@ def resize(browser, device):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
+SCRIPTS = {"formulas": FORMULAS, "scrolling code": CODE, "code": SIZES, "wide": WIDE, "tables": TABLES, "cells": CELLS}
+
+
 @functools.cache
 def visited(browser, site):
-    "What each page of a site does in the browser. Pages are loaded once, for all tests that ask."
-    found, known = {}, {device: (set(), set()) for device in WIDTHS}
+    """What each page of a site does in the browser, on a phone and on a desk. Pages are loaded once, for all tests that
+    ask; every other one begins on a phone, since the layout of many formulas takes seconds."""
+    found, known, devices = {}, set(), list(WIDTHS)
     with served_from(site) as url:
-        for number, name in enumerate(pages(site)):
-            browser.get("about:blank")          # what scripts say of a page that axe took apart counts for none
+        for name in pages(site):
             browser.get_log("browser")
-            resize(browser, "desk")
+            devices.reverse()
+            resize(browser, devices[0])
             browser.get(f"{url}/{name}")
             seen = found[name] = browser.execute_script(LOOK)
             seen["errors"] = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
             seen["elsewhere"] = [source for source in seen["loaded"] if not source.startswith((url, "data:"))]
-            seen["maths"] = {"desk": browser.execute_script(FORMULAS)}
-            seen["scrolling code"], seen["code"] = browser.execute_script(CODE), browser.execute_script(SIZES)
-            resize(browser, "phone")            # once for each page: the layout of many formulas takes seconds
-            seen["wide"], seen["tables"] = browser.execute_script(WIDE), browser.execute_script(TABLES)
-            seen["cells"] = browser.execute_script(CELLS)
-            seen["maths"]["phone"] = browser.execute_script(FORMULAS)
-            if axe.source():                    # last, since it takes pages apart; every other one on a desk
-                browser.execute_script(axe.PREPARE)
-                device = ("phone", "desk")[number % 2]
-                if device == "desk":
-                    resize(browser, device)
-                seen["axe"] = axe.violations(browser, *known[device])
+            for device in devices:
+                resize(browser, device)
+                seen[device] = {key: browser.execute_script(script) for key, script in SCRIPTS.items()}
+            seen["axe"] = axe.violations(browser, known) if axe.source() else []     # last: formulas are gone
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 
@@ -312,19 +273,21 @@ def test_pages_in_a_browser(browser, site):
         assert [raw for raw in RAW if raw in seen["text"]] == [], name
         assert "<Figure size" not in seen["all"], name
         assert seen["elsewhere"] == [], name
-        assert seen["wide"] <= 0, name          # the page, not a formula or table in it
-        assert seen["tables"] == [], name       # they scroll in their box
-        assert seen["cells"] == [], name        # sentences and shapes have room
-        assert seen["scrolling code"] == [], name       # on a laptop longer lines go on below themselves
-        assert [maths["cut"] for maths in seen["maths"].values()] == [[], []], name     # broken where TeX would
-        if seen["code"]:
-            assert 13.5 <= seen["code"]["size"] <= 14 and seen["code"]["columns"] >= 88, (name, seen["code"])
+        assert all(below - above <= 1 for above, below in itertools.pairwise(seen["headings"])), name
+        for device in WIDTHS:
+            assert seen[device]["wide"] <= 0, name          # the page, not a formula or table in it
+            assert seen[device]["tables"] == [], name       # they scroll in their box
+            assert seen[device]["cells"] == [], name        # sentences and shapes have room
+            assert seen[device]["formulas"]["cut"] == [], name      # broken where TeX would
+        assert seen["desk"]["scrolling code"] == [], name       # on a laptop longer lines go on below themselves
+        if code := seen["desk"]["code"]:
+            assert 13.5 <= code["size"] <= 14 and code["columns"] >= 88, (name, code)
 
 
 @pytest.mark.parametrize("device", WIDTHS)
 def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
     "What is wider than the page must begin in sight: nothing scrolls further left than 0."
-    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen["maths"][device]["boxes"]]
+    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen[device]["formulas"]["boxes"]]
     assert found
     for name, e in found:
         if not e["shown"]:                               # in a fold that is shut
@@ -336,7 +299,7 @@ def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site
 
 
 def test_every_equation_with_a_name_is_on_a_page(browser, site):
-    found = [e["id"] for seen in visited(browser, site).values() for e in seen["maths"]["desk"]["boxes"] if e["id"]]
+    found = [e["id"] for seen in visited(browser, site).values() for e in seen["desk"]["formulas"]["boxes"] if e["id"]]
     with zipfile.ZipFile(site / "notebooks" / "with_answers.zip") as archive:
         texts = {name: archive.read(name).decode() for name in archive.namelist()}
     texts = {p.name: p.read_text(encoding="utf-8") for p in (site / "notebooks").glob("*.ipynb")} | texts
@@ -381,7 +344,7 @@ def test_search_knows_sections_statements_and_names(browser, small):
                              ".some(a => a.href.includes('first.html'))")
 
 
-def test_a_link_to_a_statement_shows_it_at_a_glance(browser, small):
+def test_a_link_to_a_statement_shows_it_at_a_glance_and_code_can_be_copied(browser, small):
     with served_from(small) as url:
         browser.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # of a window behind
         browser.get(f"{url}/second.html")
@@ -391,19 +354,13 @@ def test_a_link_to_a_statement_shows_it_at_a_glance(browser, small):
         assert "Theorem 1.1" in text and link.get_attribute("aria-describedby") == "book-glance"
         browser.execute_script("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))")
         assert browser.execute_script("return document.querySelector('.book-glance') === null")
-
-
-def test_code_can_be_copied(browser, small):
-    with served_from(small) as url:
-        browser.get(f"{url}/second.html")
-        assert wait(browser, "return document.querySelectorAll('.cell div.code button.copy').length")
-
-
-SERVICES = {"404.html", "sitemap.xml", "llms.txt", "pagefind"}
+        assert browser.execute_script("return document.querySelectorAll('.cell div.code button.copy').length")
 
 
 def test_what_a_site_has_beside_its_pages(site):
-    assert SERVICES <= {path.name for path in site.iterdir()}
+    assert {"404.html", "sitemap.xml", "llms.txt", "pagefind"} <= {path.name for path in site.iterdir()}
+    lost = (site / "404.html").read_text(encoding="utf-8")
+    assert 'href="https://' in lost and 'action="https://' in lost and 'name="q"' in lost
     listed = re.findall("<loc>(.*?)</loc>", (site / "sitemap.xml").read_text())
     assert len(listed) == len(pages(site)) and all(place.startswith("http") for place in listed)
     for name in pages(site):
@@ -422,11 +379,6 @@ def test_the_sidebar_is_short_and_folds(real):
         bar = re.search(r'<nav id="book-sidebar".*?</nav>', text, re.DOTALL)[0]
         assert bar.count("<a ") <= 55 and bar.count("<details") == 6, name
         assert bar.count("<details open") <= 1 or name == "index.html", name
-
-
-def test_a_lost_reader_is_shown_the_way(small):
-    text = (small / "404.html").read_text()
-    assert 'href="https://' in text and 'action="https://' in text and 'name="q"' in text
 
 
 def test_the_site_is_light(real):
