@@ -3,7 +3,7 @@
 `golden.json` holds the settings, as plain JSON; `golden.safetensors` the weights and inputs (stored in float32, used in
 float64) and the outputs (float64). Neither is written again when the library changes. If names or signatures change,
 one of the builders below does, which translate settings into today's library (one for each family, in BUILD), or
-`former`, which translates names of weights. `add` puts one more record behind those that are there.
+`former`, which translates names of weights.
 
 A record of golden.json is
     name      of the setting
@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from hot_nbdev.adapters import add_adapters, merge, unmerge
 from hot_nbdev.model_config import ModelConfig
@@ -146,10 +146,10 @@ def former(name: str, there) -> str:
     return name
 
 
-def read(folder: Path = HERE) -> tuple:
+def read() -> tuple:
     "Records, and all tensors; floating ones in float64."
-    tensors = load_file(folder / "golden.safetensors")
-    return (json.loads((folder / "golden.json").read_text())["records"],
+    tensors = load_file(HERE / "golden.safetensors")
+    return (json.loads((HERE / "golden.json").read_text())["records"],
             {n: t.double() if t.is_floating_point() else t for n, t in tensors.items()})
 
 
@@ -175,27 +175,3 @@ def answers(record: dict, layer: torch.nn.Module, tensors: dict) -> dict:
     inputs = part(tensors, f"{record['name']}/") | record["given"]
     with torch.no_grad():
         return {f"{record['name']}/={call}": CALLS[call](layer, inputs) for call in record["calls"]}
-
-
-# One more record; those that are there stay as they are.
-
-def written(case: dict, inputs: dict) -> tuple:
-    "A record and its tensors: every parameter random, so that each counts; all numbers exact in float32."
-    layer = BUILD[case["family"]](**case["settings"]).eval()
-    with torch.no_grad():
-        for p in layer.parameters():
-            p += 0.3 * torch.randn_like(p)
-    weights = layer.state_dict()
-    record = case | {"weights": {n: list(t.shape) for n, t in weights.items()}}
-    inputs = inputs | ({"weights": torch.cat([t.flatten() for t in weights.values()])} if weights else {})
-    own = {f"{case['name']}/{n}": t.float() if t.is_floating_point() else t for n, t in inputs.items()}
-    exact = {n: t.double() if t.is_floating_point() else t for n, t in own.items()}
-    return record, own | answers(record, rebuilt(record, exact), exact)
-
-
-def add(case: dict, inputs: dict, folder: Path = HERE) -> None:
-    "`case` has name, family, settings, calls and given; `inputs` are tensors by name."
-    text, (record, tensors) = (folder / "golden.json").read_text(), written(case, inputs)
-    tensors = {n: t.clone(memory_format=torch.contiguous_format) for n, t in tensors.items()}
-    save_file(load_file(folder / "golden.safetensors") | tensors, folder / "golden.safetensors")
-    (folder / "golden.json").write_text(text.removesuffix("\n]}\n") + f",\n{json.dumps(record)}\n]}}\n")

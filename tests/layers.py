@@ -347,7 +347,7 @@ ATTENTION = [
     attention("short kernel", bare, kernel=short),
     attention("causal kernel", bare, 2, causal=(0, 1), kernel=plus, pool="rsqrt"),
     attention("tied product", Tied, 3),
-    attention("tied mix", Tied, 3, kind=MixedAttention, causal=(1,)),
+    attention("tied mix", Tied, kind=MixedAttention, causal=(1,)),
     attention("tied causal, rotary", Tied, 3, causal=(0,), rotary=turn),
     attention("tied near, two causal modes", Tied, 3, causal=(0, 2), power=0.8, by_mode={0: NEAR, 1: TABLE}),
     attention("one mode", K, 1, causal=(0,)),

@@ -91,7 +91,7 @@ def part(name, make, *shape, masked=0):
 
 
 PICTURE = dict(patch=(2, 3))
-FULL = dict(attention="full")       # traced in less time than the default, which the classifier and a forecaster have
+FULL = dict(attention="full")       # traced in less time than the default
 POSITIONS = [
     part("positions by mode", lambda **new: LearnedPositions((5, 3), DIM, **new), 7, 4, DIM),
     part("positions of one mode", lambda **new: LearnedPositions((5, 3), DIM, modes=(-1,), **new), 7, 4, DIM),

@@ -20,14 +20,6 @@ weighing = pytest.mark.parametrize("kind", KINDS[:-1])
 weighs = pytest.mark.parametrize("weigh", [softmax_map, KernelMap(torch.exp)], ids=["softmax", "kernel"])
 
 
-@pytest.mark.parametrize("keys", [1, 3, 5, 15, 16, 20])
-def test_scores_can_be_changed_for_each_pair(keys):
-    q, k, factor = tensor(5, 4), tensor(keys, 4, seed=2), tensor(5, keys, seed=3)
-    want = (q @ k.T / 2 * factor + factor).softmax(-1)
-    for seen in (None, torch.ones(5, keys, dtype=torch.bool)):
-        assert_close(softmax_map(q, k, seen, lambda scores: scores * factor + factor), want)
-
-
 @weighing
 @weighs
 @pytest.mark.parametrize("options", [{}, dict(causal=(0,)), dict(combine=mean)], ids=["", "causal", "mean"])

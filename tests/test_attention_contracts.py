@@ -25,7 +25,6 @@ from layers import (
     each,
     random_mask,
     settings_of,
-    tensor,
 )
 from often import examples
 from slow import slow_kronecker, slow_share
@@ -58,7 +57,7 @@ def whole(mask, x, order, otherwise=True):
 
 
 @each(GRIDS)
-@examples(12)
+@examples(4)
 @given(data=st.data())
 def test_contexts_agree_with_the_slow_loop(case, data):
     "With masks of their own on both sides, or on one; of both, nothing may be left."
@@ -69,7 +68,7 @@ def test_contexts_agree_with_the_slow_loop(case, data):
 
 
 @everyone
-@examples(6)
+@examples(4)
 @given(data=st.data())
 def test_maps_are_row_stochastic_over_what_takes_part(case, data):
     "Where a query takes part and sees a valid key at all; other rows are zero, and so are columns of other keys."
@@ -89,7 +88,7 @@ def test_maps_are_row_stochastic_over_what_takes_part(case, data):
 
 
 @everyone
-@examples(6)
+@examples(4)
 @given(data=st.data())
 def test_padding_changes_nothing(case, data):
     """Not by a bit, neither result nor map nor gradients, whatever stands there, in x or in the context; and where all
@@ -116,7 +115,7 @@ def test_padding_changes_nothing(case, data):
 
 
 @each(GRIDS)
-@examples(6)
+@examples(4)
 @given(data=st.data())
 def test_all_true_masks_change_nothing_and_x_may_ask_itself(case, data):
     layer, x, _, more = drawn(case, data)
@@ -129,7 +128,7 @@ def test_all_true_masks_change_nothing_and_x_may_ask_itself(case, data):
 
 
 @each([c for c in ATTENTION + GRIDS if c.make.keywords.get("causal")])
-@examples(6)
+@examples(4)
 @given(data=st.data())
 def test_nothing_leaks_from_the_future(case, data):
     "Neither of x nor of a context; which of its positions are valid may change too."
@@ -162,7 +161,7 @@ def test_dropout_acts_in_training_only(case):
     assert (mean - calm).norm() < 0.2 * calm.norm()
 
 
-@pytest.mark.parametrize("order", [2, 5, 6])
+@pytest.mark.parametrize("order", [5, 6])
 @pytest.mark.parametrize("combine", ["product", "sum"])
 def test_the_share_of_a_masked_map_grows_with_the_number_of_modes(combine, order):
     "In float32 it is that of rounding for two modes, and 6e-5 for six: else products of weights would underflow."
@@ -175,24 +174,6 @@ def test_the_share_of_a_masked_map_grows_with_the_number_of_modes(combine, order
 
 
 NORMED = [(K, dict(heads=1)), (Full, dict(kernel=SquarePlus())), (Axial, dict(heads=1)), (Divided, {}), (Multi, {})]
-
-
-@pytest.mark.parametrize("make, options", NORMED, ids=[f"{make.__name__} {i}" for i, (make, _) in enumerate(NORMED)])
-def test_normalized_heads_compile_forward_and_backward(make, options):
-    """In AOT's model of layer_norm the gradient keeps any memory order, the real one puts it into the ordinary one.
-
-    The two agree in what is viewed later only if the norm acts before the heads are moved. What test_contracts.py
-    compiles is not tried here again.
-    """
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    layer = make(DIM, **{"heads": HEADS, **options}, order=2, qk_norm=True).eval()
-    x = tensor(2, 3, 4, DIM, dtype=torch.float32).requires_grad_()
-    compiled, inputs = torch.compile(layer, fullgraph=True, backend="aot_eager"), [x, *layer.parameters()]
-    y, want = compiled(x), layer(x)
-    assert_close(y, want)
-    for a, b in zip(*(torch.autograd.grad(t.square().sum(), inputs) for t in (y, want)), strict=True):
-        assert_close(a, b)
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (0, 0)])

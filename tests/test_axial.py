@@ -3,7 +3,6 @@ import pytest
 import torch
 from layers import DIM, HEADS, Axial, Divided, Full, Multi
 
-from hot_nbdev.axial import AxialAttention, DividedAttention, MultiscaleAttention
 from hot_nbdev.cost import cost
 from hot_nbdev.kernels import PositiveRandomFeatures
 
@@ -16,11 +15,11 @@ def largest(layer, *sizes):
 @pytest.mark.parametrize("causal", [(), (0,)])
 @pytest.mark.parametrize("kind, more", [(Full, {}), (Axial, {}), (Divided, {}), (Multi, dict(stride=1))])
 def test_a_kernel_is_linear_in_every_layer(kind, more, causal, kernel):
-    "The largest tensor for n = 512, 1024, 2048 doubles with n, and is no map."
+    "The largest tensor for n = 128, 256, 512 doubles with n, and is no map."
     layer = kind(DIM, HEADS, 1, kernel=kernel, causal=causal, **more)
-    found = [largest(layer, n) for n in (512, 1024, 2048)]
+    found = [largest(layer, n) for n in (128, 256, 512)]
     assert found[1] == 2 * found[0] and found[2] == 4 * found[0]
-    assert found[2] <= 2048 * DIM * 8
+    assert found[2] <= 512 * DIM * 8
 
 
 def test_a_kernel_is_linear_along_groups_and_between_windows():
@@ -29,14 +28,3 @@ def test_a_kernel_is_linear_along_groups_and_between_windows():
         layer = kind(DIM, HEADS, 2, kernel=torch.relu, **more)
         a, b = largest(layer, 16, 32), largest(layer, 32, 32)
         assert b == 2 * a and b <= 4 * 1024 * DIM
-
-
-def test_groups_are_named_groups():
-    with pytest.raises(TypeError, match="modes"):
-        AxialAttention(DIM, HEADS, 2, modes=[0])
-    with pytest.raises(TypeError, match="pool"):
-        MultiscaleAttention(DIM, HEADS, 2, pool="mean")
-    with pytest.raises(ValueError, match=r"DividedAttention: groups is \[\], but must be a sequence"):
-        DividedAttention(DIM, HEADS, 2, groups=[])
-    with pytest.raises(TypeError, match="colour"):
-        DividedAttention(DIM, HEADS, 2, colour=1)

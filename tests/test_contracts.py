@@ -42,7 +42,7 @@ def test_agrees_with_the_slow_loop(case, data):
             assert_close(got, want, rtol=0, atol=1e-10)
 
 
-@examples(120)
+@examples(60)
 @given(data=st.data())
 def test_any_settings_agree_with_the_slow_loop(data):
     case = any_attention(data)
@@ -135,15 +135,16 @@ def named(*names):
     return [case for case in (*LAYERS, *PARTS, *MERGED) if case.name in names]
 
 
-IN_ONNX = named(
-    "full causal", "full-linear causal", "hot2 product", "causal product", "tied product", "near causal sum", "divided",
-    "multiscale kernel", "other grid, short kernel", "linear full bias", "segmenter, axial-token")
+IN_ONNX = named(        # one of each kind of operation
+    "full causal", "hot2 product", "causal product", "tied mix", "near causal sum", "divided", "multiscale kernel",
+    "linear full bias", "segmenter, axial-token")
+ANY_BATCH = named("hot2 product")
 BARE = {case.slow: case for case in IN_ONNX}.values()       # one of each kind, traced without its other arguments, too
 TRACED = IN_ONNX + named(       # the other modules take no way of their own through the library: see below
-    "hot1 kernel", "rsqrt after, shared", "causal kernel", "tied mix", "one mode", "near axial",
+    "hot1 kernel", "rsqrt after, shared", "causal kernel", "one mode", "near axial",
     "no attention", "other grid, sum", "other grid, tied", "other grid, axial",
-    "linear four modes", "positions of one mode", "waves", "local stem", "classifier", "flattening classifier",
-    "forecaster", "forecaster, mean", "lora", "ndlora", "lora, merged", "latents")
+    "linear four modes", "positions of one mode", "waves", "local stem", "flattening classifier",
+    "forecaster, mean", "lora", "ndlora", "lora, merged", "latents")
 
 
 def ways(cases):
@@ -193,7 +194,7 @@ def test_compiles_to_one_graph(case, device):
 BATCH = torch.export.Dim("batch", min=2, max=64)
 
 
-@each(TRACED)
+@each([case for case in TRACED if case not in ANY_BATCH])
 @pytest.mark.filterwarnings("ignore")
 def test_exports(case):
     "For any batch: the number of samples is an input like others, which `len` would fix."
@@ -215,7 +216,7 @@ class SideBySide(torch.nn.Module):
         return [layer(*own) for layer, own in zip(self.layers, arguments, strict=True)]
 
 
-@pytest.mark.parametrize("cases, free", [(IN_ONNX, None), (named("causal product"), {0: BATCH})], ids=["all", "any"])
+@pytest.mark.parametrize("cases, free", [(IN_ONNX, None), (ANY_BATCH, {0: BATCH})], ids=["all", "any"])
 @pytest.mark.filterwarnings("ignore")
 def test_exports_to_onnx(cases, free):
     """With all arguments there are, for one batch, and since that takes twice as long one layer for any.

@@ -1,4 +1,4 @@
-"""Properties of `factorization` and `universality`, against einsum, TensorLy and exhaustive constructions."""
+"""Properties of `factorization` and `universality`, against TensorLy and what the theorem allows."""
 from math import prod
 
 import pytest
@@ -6,7 +6,6 @@ import tensorly as tl
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import F64
 from layers import tensor as draw
 from often import examples
 from torch.testing import assert_close
@@ -14,20 +13,8 @@ from torch.testing import assert_close
 from hot_nbdev import factorization as f
 from hot_nbdev import universality as u
 from hot_nbdev.kronecker import kron
-from hot_nbdev.tensor import outer
 
 sizes = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=3)
-
-
-@examples(60)
-@given(sizes, st.integers(0, 20))
-def test_rearranging_turns_kronecker_into_outer_products_and_back(pairs, seed):
-    rows, cols = zip(*pairs, strict=True)
-    mats = [draw(m, n, seed=seed + i) for i, (m, n) in enumerate(pairs)]
-    S = kron(*mats)
-    T = f.rearrange(S, rows, cols)
-    assert_close(T, outer(*(A.flatten() for A in mats)))
-    assert torch.equal(f.unrearrange(T, rows, cols), S)
 
 
 @examples(60)
@@ -77,19 +64,9 @@ def test_fewer_terms_than_the_rank_of_an_unfolding_leave_an_error():
     assert_close((S - f.kron_terms_to_matrix(found.terms)).norm(), found.error)      # which it says
 
 
-def test_cp_finds_a_tensor_of_its_rank_and_sorts_its_terms():
-    x = torch.einsum("ir,jr,kr->ijk", *(draw(n, 2, seed=n) for n in (4, 5, 6)))
-    weights, factors = f.cp(x, 2, n_iter=500, seed=1)
-    assert_close(f.cp_to_tensor((weights, factors)), x, atol=1e-6, rtol=1e-6)
-    assert weights[0] >= weights[1] > 0
-    for factor in factors:
-        assert_close(factor.norm(dim=0), torch.ones(2, dtype=F64))
-    assert_close(f.cp_to_tensor((None, factors[:2])), factors[0] @ factors[1].T)      # weights of one
-
-
 @pytest.mark.filterwarnings("ignore:Trying to compute SVD")
-@examples(10)
-@given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.data())
+@examples(5)
+@given(st.lists(st.integers(2, 5), min_size=3, max_size=4), st.data())
 def test_tucker_is_no_worse_than_tensorlys(shape, data):
     ranks = tuple(data.draw(st.integers(1, n)) for n in shape)
     x = draw(*shape, seed=sum(shape))

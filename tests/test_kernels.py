@@ -14,7 +14,6 @@ from hot_nbdev.kernels import (
     draw_directions,
     elu_features,
     log_linear_attention,
-    row_by_row,
     running_sums,
 )
 
@@ -69,19 +68,6 @@ def test_directions_have_their_lengths_and_with_one_feature_both_signs():
     lengths = draw_directions(4000, 4).norm(dim=-1).square()        # chi-square with four degrees of freedom
     assert abs(lengths.mean() - 4) < 0.2 and abs(lengths.var() - 8) < 1
     assert 16 < (draw_directions(64, 1) > 0).sum() < 48             # of an orthogonal matrix the sign is drawn too
-
-
-@BOTH
-def test_the_two_forms_of_a_map_are_one(phi):
-    "The pair where all queries see the same keys, and row by row; with what is added to the logarithms of weights."
-    q, k, bias = tensor(2, 1, 5, 4), tensor(2, 1, 6, 4, seed=2), tensor(5, 6, seed=3)
-    weigh, keys = KernelMap(phi), torch.tensor([True, False, True, True, True, False])
-    for seen in (None, keys[None]):
-        L, R = weigh(q, k, seen)
-        a, b = weigh.scaled(q, k)
-        assert_close(L @ R, row_by_row(phi, a, b, seen))
-        weights = phi(a) @ phi(b).mT * bias.exp() * (1 if seen is None else seen)
-        assert_close(weigh(q, k, seen, lambda scores: scores + bias), weights / weights.sum(-1, keepdim=True))
 
 
 @BOTH

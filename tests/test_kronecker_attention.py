@@ -3,14 +3,13 @@ from functools import partial
 
 import pytest
 import torch
-from layers import DIM, F64, HEADS, Hot1, Hot2, K, SeenAs, random_mask, settings_of, tensor
+from layers import DIM, F64, HEADS, K, SeenAs, random_mask, settings_of, tensor
 from slow import slow_kronecker, slow_share
 from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.cost import count
-from hot_nbdev.kernels import kernel_map, thin_map
-from hot_nbdev.kronecker_attention import KroneckerAttention, floor_share, floored, masked, mean, product
+from hot_nbdev.kronecker_attention import KroneckerAttention, floor_share, masked, mean, product
 from hot_nbdev.train.loop import decay_groups
 from hot_nbdev.variants import (
     Activated,
@@ -50,9 +49,9 @@ def valid(layer, x, mask, near):
 
 
 @PRESETS
-@pytest.mark.parametrize("scale", [20, 30, 100])
+@pytest.mark.parametrize("scale", [30, 100])
 def test_rows_of_ragged_masks_sum_to_one_and_gradients_are_finite_at_input_scale_100(make, scale):
-    for seed in range(30):
+    for seed in range(15):
         torch.manual_seed(seed)
         layer, x, mask = make(2), scale * torch.randn(2, 8, 8, DIM), torch.rand(2, 8, 8) < 0.5
         valid(layer, x.requires_grad_(), mask, 1e-5)
@@ -99,17 +98,6 @@ def test_a_late_bias_changes_nothing_where_there_is_none():
     assert torch.equal(late(x), pooled(x))
 
 
-@pytest.mark.parametrize("power", [0.5, 1.0])
-def test_a_norm_makes_the_poolings_one_unless_the_bias_comes_late(power):
-    def layer(*parts, **more):
-        torch.manual_seed(0)
-        return combined(*parts, KroneckerAttention)(DIM, HEADS, 2, norm=partial(nn.LayerNorm, eps=0), dtype=F64, **more)
-    x = tensor(4, 5, DIM)
-    pooled, late = layer(Pooled, power=power).dense_map(x), layer(Pooled, LateBias, power=power).dense_map(x)
-    assert_close(pooled, layer().dense_map(x))
-    assert (late - pooled).abs().max() > 1e-3
-
-
 @pytest.mark.parametrize("causal", [(), (1,), (0, 1)])
 def test_rows_of_slices_that_hold_nothing_are_zero(causal):
     "And so are their columns, also for whom they are earlier."
@@ -118,14 +106,6 @@ def test_rows_of_slices_that_hold_nothing_are_zero(causal):
     for S, empty in zip(layer.maps(x, mask), (1, 2), strict=True):
         assert_close(S.sum(-1), (torch.arange(S.shape[-1]) != empty).double().expand(S.shape[:-1]))
         assert not S[..., empty, :].any() and not S[..., empty].any()
-
-
-def test_two_thin_factors_are_the_map_of_a_kernel():
-    taking = torch.tensor([True, True, False, True, False, True, True])[None, None, :, None]
-    q, k = tensor(2, 1, 7, 3).exp(), tensor(2, 1, 7, 3, seed=2).exp().masked_fill(~taking, 0)
-    for share in (0.0, 0.1):
-        L, R = floored(thin_map(q, k), taking.mT, share)
-        assert_close(L @ R, floored(kernel_map(q, k, taking.mT), taking.mT, share))
 
 
 def test_dropped_maps_are_divided_by_what_the_whole_ones_leave_and_a_map_without_weight_gives_zero():
@@ -166,32 +146,22 @@ def test_the_gain_multiplies_matrices_of_queries_and_keys_alone(kind):
 
 
 def test_where_nothing_is_said_there_is_a_norm_and_a_gain():
-    "As the study of defaults decided; by name there is no gain without the norm."
+    "As the study of defaults decided; by name there is no gain without the norm, and the presets have none."
     torch.manual_seed(0)
     layer = KroneckerAttention(DIM, HEADS, 2)
     assert layer.combine is product and isinstance(layer.norm_k, nn.LayerNorm)
     for other, factor in ((partial(KroneckerAttention, gain=1), 4), (partial(K, qk_norm=False), 4), (K, 1)):
         torch.manual_seed(0)
         assert torch.equal(layer.to_q.weight, factor * other(DIM, HEADS, 2).to_q.weight)
+    for preset in (hot1, hot2, hot2_text):
+        weights = [p for n, p in preset(DIM, HEADS, 2).named_parameters() if n.startswith("to_")]
+        assert all(p.abs().max() <= DIM ** -0.5 for p in weights)
 
 
-def test_a_norm_of_one_feature_is_refused():
-    with pytest.raises(ValueError, match="OwnMatricesKroneckerAttention: a head has one feature"):
-        hot2(4, 4, 2)
-    KroneckerAttention(4, 4, 2, norm=nn.Identity), KroneckerAttention(4, 2, 2)
-
-
-def test_centred_maps_do_not_see_what_all_positions_share_but_along_causal_modes():
-    "Nor do maps along a mode see what all of its slices share, such as a step in another mode."
-    x = 0.5 * tensor(3, 4, 2, DIM)
-    free, causal = (K(DIM, HEADS, 3, qk_center=True, causal=own).double() for own in ((), (0,)))
-    for more in (tensor(DIM, seed=2), tensor(4, 2, DIM, seed=3)):
-        assert_close(free.maps(x + more)[0], free.maps(x)[0], rtol=1e-9, atol=1e-12)
-    far = causal.maps(x + 5 * tensor(DIM, seed=2))
-    assert (far[0] - causal.maps(x)[0]).abs().max() > 0.01
-    assert_close(far[1:], causal.maps(x)[1:], rtol=1e-9, atol=1e-12)
-    assert free(x[:, :0]).shape == (3, 0, 2, DIM)       # one slice, and none, have no mean to take off
-    assert torch.equal(free.maps(x[:1])[0], torch.ones(HEADS, 1, 1, dtype=F64))
+def test_one_slice_and_none_have_no_mean_to_take_off():
+    layer, x = K(DIM, HEADS, 3, qk_center=True).double(), tensor(3, 4, 2, DIM)
+    assert layer(x[:, :0]).shape == (3, 0, 2, DIM)
+    assert torch.equal(layer.maps(x[:1])[0], torch.ones(HEADS, 1, 1, dtype=F64))
 
 
 def test_the_temperature_is_learned_and_does_not_decay():
@@ -199,17 +169,6 @@ def test_the_temperature_is_learned_and_does_not_decay():
     layer(torch.randn(2, 3, 4, DIM)).square().sum().backward()
     assert layer.logit_scale.grad.abs().min() > 0
     assert any(p is layer.logit_scale for p in decay_groups(layer, 0.1)[1]["params"])
-
-
-def test_names_make_what_the_presets_make_and_the_presets_have_no_gain():
-    x = tensor(3, 4, DIM)
-    for make, name in ((hot1, Hot1), (hot2, Hot2), (hot2_text, partial(Hot2, qk_norm=False))):
-        layer, named = make(DIM, HEADS, 2).double(), name(DIM, HEADS, 2).double()
-        assert all(p.abs().max() <= DIM ** -0.5 for n, p in layer.named_parameters() if n.startswith("to_"))
-        named.load_state_dict(layer.state_dict())
-        assert_close(named(x), layer(x))
-    assert hot1(DIM, HEADS, 2, power=0.0).power == 0 and hot2(DIM, HEADS, 2, combine=mean).combine is mean
-    assert isinstance(hot1(DIM, HEADS, 2, norm=nn.LayerNorm).norm_q, nn.LayerNorm)
 
 
 def test_with_a_mask_no_weight_leaves_the_window():

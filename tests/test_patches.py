@@ -1,12 +1,11 @@
 """Patches and stems: masks, causal modes, larger frames, padding, stems of one's own."""
-import itertools
 
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-from hot_nbdev.patches import STEMS, PatchEmbed, pad_to_patches, patch_mask, patchify, unpatchify
+from hot_nbdev.patches import STEMS, PatchEmbed, pad_to_patches, patch_mask, patchify
 
 PATCHES = [(3,), (4, 1), (2, 3), (1, 3, 2), (2, 1, 2, 2), (6, 4)]
 KINDS = {"linear": dict(), "conv": dict(stem="conv"), "conv, wide":
@@ -20,18 +19,6 @@ def make(kind, patch, dtype=torch.float64, **options):
     embed = PatchEmbed(2, 6, patch, **{**KINDS[kind], **options}, dtype=dtype)
     x = torch.randn(3, *(2 * p + 1 for p in patch), 2, dtype=dtype)
     return embed, x, torch.rand(x.shape[:-1]) < 0.7
-
-
-@patches
-def test_patches_come_apart_and_together(patch):
-    x = torch.randn(2, 3, *(n * p for n, p in zip(itertools.cycle((2, 1, 3)), patch, strict=False)), 4)
-    assert torch.equal(unpatchify(patchify(x, patch), patch), x)
-    short = x[(slice(None), slice(None), *(slice(0, max(n - 1, 1)) for n in x.shape[2:-1]))]
-    filled = pad_to_patches(short, patch)
-    assert all(n % p == 0 for n, p in zip(filled.shape[2:-1], patch, strict=True))
-    inside = tuple(map(slice, short.shape))
-    assert torch.equal(filled[inside], short) and filled.count_nonzero() == short.count_nonzero()   # it ends in zeros
-    assert pad_to_patches(x, patch) is x
 
 
 @patches
@@ -91,16 +78,6 @@ def test_a_stem_of_ones_own(monkeypatch):
     embed, mask = PatchEmbed(3, 3, (2, 2), "whole"), torch.ones(4, 4, dtype=torch.bool)
     assert embed(torch.ones(4, 4, 3), mask).shape == (2, 2, 3)
     assert torch.equal(embed.proj.seen[0], mask)
-
-
-@pytest.mark.parametrize("wrong, message", [
-    (dict(act="tanh"), "PatchEmbed: act is 'tanh'"), (dict(patch=(0, 2)), "patch is .0, 2."),
-    (dict(stem="conv", padding="same"), "ConvStem: padding is 'same'; choose one of .'zeros', 'circular'")])
-def test_wrong_settings_are_named(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        PatchEmbed(**{**dict(in_channels=1, dim=8, patch=(2, 2)), **wrong})
-    with pytest.raises(TypeError, match="kernl"):
-        PatchEmbed(1, 8, (2, 2), kernl=3)
 
 
 @kinds

@@ -14,7 +14,7 @@ sizes = st.lists(st.integers(1, 4), min_size=1, max_size=4)
 
 
 @given(sizes, st.data())
-@examples(40)
+@examples(25)
 def test_means_and_counts_are_those_of_the_definition(sizes, data):
     "With masks, or none, and causal modes: a wrong axis, a prefix off by one, a padded position counted all show."
     k = len(sizes)

@@ -1,15 +1,9 @@
 """Blocks and their parts: attentions and feed-forward networks by name, in open tables."""
 
 import pytest
-import torch
-from torch import nn
-from torch.testing import assert_close
 
-from hot_nbdev.attention import FullAttention
-from hot_nbdev.maps import model_maps
-from hot_nbdev.names import ATTENTIONS, FEED_FORWARDS, attention_options, found, make_attention
+from hot_nbdev.names import ATTENTIONS, attention_options, make_attention
 from hot_nbdev.positions import AxialRotary
-from hot_nbdev.transformer import Block
 
 named = pytest.mark.parametrize("name", list(ATTENTIONS))
 
@@ -39,37 +33,6 @@ def test_joint_maps_share_their_features():
     assert joint("axial", 3, groups=[(0, 2), 1]) and not joint("divided", 3, groups=[0, 1, (2,)])
 
 
-def test_an_attention_of_ones_own_by_name(monkeypatch):
-    class Mine(nn.Module):
-        def __init__(self, dim, heads, order, *, twice=False):
-            super().__init__()
-            self.dim, self.twice = dim, twice
-    monkeypatch.setitem(ATTENTIONS, "mine", Mine)
-    assert make_attention("mine", 8, 2, 3, twice=True).twice
-    assert attention_options("mine") == ("twice",)
-
-
-@pytest.mark.parametrize("name", list(FEED_FORWARDS))
-def test_every_network_in_a_block(name):
-    torch.manual_seed(0)
-    ff = found(FEED_FORWARDS, name)(16, 25, dropout=0.0, bias=None)
-    block, x = Block(FullAttention(16, 2, 2), ff), torch.randn(2, 3, 4, 16)
-    y = x + block.attention(block.norm1(x))
-    assert_close(block(x), y if ff is None else y + ff(block.norm2(y)), rtol=1e-4, atol=1e-5)
-    assert (block.norm2 is None) == (name == "none") and [len(own) for own in model_maps(block, x)] == [1]
-
-
 def test_an_order_without_frames_is_named():
     with pytest.raises(ValueError, match="'spatial' attends along all modes but the first, and order is 1"):
         make_attention("spatial", 16, 2, 1)
-
-
-@pytest.mark.parametrize("name, by_mode, message", [
-    ("product", {2: {}}, "KroneckerAttention: by_mode has mode 2, but of the 2 modes only .0, 1."),
-    ("divided", {"-1": dict(bias="learned", reach=True)}, "DividedAttention: by_mode of mode 1: reach is True"),
-    ("temporal", {1: dict(window=1)}, "of the 2 modes only .0,. have a map of their own"),
-    *(("axial", {-1: wrong}, f"AxialAttention: by_mode of mode 1: {[*wrong][-1]} is .*; give a") for wrong in (
-        dict(window=True), dict(window=-1), dict(window=1, dilation=0), dict(dropout=True)))])
-def test_options_of_a_mode_are_checked_at_the_door(name, by_mode, message):
-    with pytest.raises(ValueError, match=message):
-        make_attention(name, 16, 2, 2, by_mode=by_mode)
