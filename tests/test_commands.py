@@ -212,9 +212,9 @@ def test_a_class_that_a_part_lacks_is_told_before_training(capsys, no_training):
 
 def test_forecasts_carry_the_layout_and_the_years_of_a_table_on():
     "With decimal commas, and a column of times that has to be named; both together can be read again."
-    lines = ["year;a", *(f"{1874 + i};{np.sin(i):.3f}".replace(".", ",") for i in range(144))]
+    lines = ["t;a", *(f"{1874 + i};{np.sin(i):.3f}".replace(".", ",") for i in range(144))]
     Path("x.csv").write_text("\r\n".join(lines))
-    hot_forecast(["--data", "x.csv", "--lookback", "8", "--horizon", "2", "--time", "year", *TINY])
+    hot_forecast(["--data", "x.csv", "--lookback", "8", "--horizon", "2", "--time", "t", *TINY])
     (row,) = read_rows("results/forecast.csv")
     hot_predict([f"runs/{row['run']}", "x.csv", "--no-picture"])
     head, *found = Path("x-forecast.csv").read_text().splitlines()
@@ -397,7 +397,6 @@ def test_a_table_brings_its_seeds(capsys):
 
 
 @pytest.mark.parametrize("table, value, message", [
-    ("marks-exchange", "horizon=192", "marks-exchange has no horizon 192; it has 96, 336"),
     ("forecasting-days", "horizon=x", "horizon is 'x'; give a whole"),
     ("marks-adrenal", "horizon=96", "there is no setting 'horizon'"), ("ablations", "seed=1", "are chosen by --seeds"),
 ])

@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 SETTINGS = ConfigParser()
 SETTINGS.read(ROOT / "settings.ini", encoding="utf-8")
-EXTRAS = {"train": ["train"], "book": ["book", "train"], "peers": ["peers"], "gpu": ["gpu"], "medmnist": ["medmnist"]}
+EXTRAS = {"train": ["train"], "book": ["book", "train"], "peers": ["peers"], "gpu": ["gpu"]}
 
 
 def asked(extra):
@@ -39,11 +39,6 @@ def test_an_extra_leaves_the_torch_that_is_there(extra):
     assert "torchvision" not in found and "torchaudio" not in found
     pins = [r for r in found["torch"] if {s.operator for s in r.specifier} & {"==", "===", "~=", "<", "<="}]
     assert pins == [], pins
-
-
-def test_the_walk_sees_what_medmnist_brings():
-    pytest.importorskip("medmnist.info", reason="medmnist is an extra")
-    assert "torchvision" in asked("medmnist")
 
 
 def test_the_page_on_installing_says_what_each_extra_brings():

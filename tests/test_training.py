@@ -143,6 +143,12 @@ def test_halves_of_files_that_a_killed_process_left_are_removed(tmp_path):
     assert [p for p in halves if p.exists()] == halves[-1:]         # that one may be of somebody else
 
 
+def test_the_folder_holds_the_best_model_and_it_was_judged_without_dropout(whole):
+    model, result, folder = whole
+    again = evaluate(load_model(folder), pictures(10, 1), Classification(2))
+    assert again == {k: result.best[k] for k in again} == evaluate(model, pictures(10, 1), Classification(2))
+
+
 def test_the_bar_goes_on_where_the_run_does(tmp_path, capsys):
     "A bar that begins at 0 again would tell a wrong rate."
     pytest.importorskip("tensorboard", reason="logs for TensorBoard need it: pip install 'hot_nbdev[train]'")
@@ -496,15 +502,6 @@ def test_evaluation_takes_loaders_and_data_sets():
     for part in (Lines(8), list(Lines(8)), DataLoader(Lines(8), 3), DataLoader(Lines(8), 3, shuffle=True)):
         assert evaluate(model, part, task) == pytest.approx(want, rel=1e-5)
     assert torch.equal(torch.rand(1), after)
-
-
-def test_any_optimizer_of_torch_is_restored(tmp_path):
-    "One that keeps numbers beside tensors; page 54 has more of them, without a run."
-    def start(model, **options):
-        fit(model, Lines(16), Lines(8, 1), Classification(2), TrainConfig(epochs=3, batch_size=4, rate=0.01),
-            optimizer=lambda groups, config: torch.optim.ASGD(groups, config.rate, t0=2), **options)
-    (whole, _), (parts, _) = whole_and_parts(tmp_path, start, 7)
-    assert torch.equal(whole, parts)
 
 
 def test_the_schedule_keeps_the_rates_of_several_groups_apart(tmp_path):

@@ -58,19 +58,16 @@ def test_an_archive_of_ones_own_is_scaled_channel_by_channel_by_its_training_par
 
 @pytest.mark.parametrize("shape, channels, axis, sizes", [
     ((9, 9, 9), None, "none", [9] * 3), ((2, 9, 9, 9), None, "first", [9] * 3), ((9, 9, 9, 8), None, "last", [9] * 3),
-    ((9, 9, 4), "last", "last", [9, 9]), ((9, 9, 4), "none", "none", [9, 9, 4]), ((3, 9, 9), "first", "first", [9, 9]),
-    ((9, 8, 7, 6), None, None, 0), ((9, 9), "last", None, 0), ((9, 9), "middle", None, 0)])
+    ((9, 9, 4), "last", "last", [9, 9]), ((9, 9, 4), "none", "none", [9, 9, 4]), ((3, 9, 9), "first", "first", [9, 9])])
 def test_axes_are_told_by_the_shape_or_asked_for(tmp_path, shape, channels, axis, sizes):
     arrays = own(tmp_path / "mine.npz", shape=shape)
-    if axis is None:
-        with pytest.raises(ValueError, match="mine.npz holds items of shape .*say by channels='last', 'first' or"):
-            volume_data(tmp_path / "mine.npz", channels=channels)
-        return
     parts = volume_data(tmp_path / "mine.npz", channels=channels)
     x, told = check_volumes(arrays["test_images"], json.loads(json.dumps(parts.about["input"])))
     assert torch.equal(x, parts.test[torch.arange(3)][0]) and told == []        # a file of the same layout
     assert parts.about["input"]["sizes"] == sizes and parts.about["input"]["axis"] == axis
     assert ("channels, read from" in "".join(parts.about["told"])) == (axis != "none")
+    with pytest.raises(ValueError, match="mine.npz holds items of shape .*say by channels='last', 'first' or"):
+        volume_data(tmp_path / "mine.npz", channels="middle")
 
 
 @pytest.mark.parametrize("labels", [
