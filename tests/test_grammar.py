@@ -77,7 +77,7 @@ MISTAKES = [
     ("[x]{.red}", "a span with attributes"), ("[x](https://a.org){.red}", "attributes on a link"),
     ("so $$x$$ here", "$$ starts a line of its own"), ("$$\nx", "a mark of the source is left"),
     ("$$\nx\n\ny\n$$", "a mark of the source is left"), ("$$\nx\n$$ and", "after the closing $$"),
-    ("$$\nx \\tag{1}\n$$", "\\tag does not work everywhere"), ("So $\\nosuch x$.", "nosuch"),
+    ("$$\nx \\tag{1}\n$$", "\\tag does not work everywhere"),
     ("$$\n\\begin{psmallmatrix}1\\end{psmallmatrix}\n$$", "psmallmatrix} does not work"),
     ("$$\nx\n$$ {#thm-b}", "a mark of the source is left"),
     ("::: {.callout-note}\nx", "unclosed"), (":::", "a mark of the source is left"),
@@ -100,42 +100,21 @@ OF_CODE = [
     ("#| labl: fig-a\n1", "unknown cell option #| labl"),
     ("#| label: fig-a\n1", "a figure with a label needs a fig-cap"),
     ("#| fig-cap: A\n1", "a figure needs a fig-alt"),
-    ('#| fig-cap: A\n#| label: fig-a\n#| fig-alt: a\n1', "holds no picture"),
+    ('#| fig-cap: A\n#| label: fig-a\n#| fig-alt: a\n1', "this figure's cell holds no picture"),
 ]
 
 
-def complaints(tmp_path_factory, sources):
-    first, second = ["# First", "::: {#thm-a}\nYes.\n:::"], ["# Second", "## Other {#sec-other}", *sources]
-    root = smallbook.write_project(tmp_path_factory.mktemp("wrong"),
-                                   **{"01_first": first, "02_second": second, "index": ["# I"]})
+@pytest.mark.parametrize("mistakes", [MISTAKES, OF_CODE], ids=["of text", "in the options of a cell"])
+def test_mistakes_are_told_all_at_once_with_notebook_and_cell(tmp_path, mistakes):
+    first = ["# First", "::: {#thm-a}\nYes.\n:::"]
+    second = ["# Second", "## Other {#sec-other}", *(source for source, _ in mistakes)]
+    root = smallbook.write_project(tmp_path, **{"01_first": first, "02_second": second, "index": ["# I"]})
     with pytest.raises(book.BookError) as error:
         book.Book(root).check()
-    return str(error.value)
-
-
-@pytest.fixture(scope="module")
-def said(tmp_path_factory):
-    return complaints(tmp_path_factory, [source for source, _ in MISTAKES])
-
-
-@pytest.fixture(scope="module")
-def said_of_code(tmp_path_factory):
-    return complaints(tmp_path_factory, [source for source, _ in OF_CODE])
-
-
-@pytest.mark.parametrize("number", range(len(MISTAKES)), ids=[m for _, m in MISTAKES])
-def test_mistakes_name_notebook_and_cell(said, number):
-    "All at once; a formula that pandoc does not know is told when its page is written."
-    message = MISTAKES[number][1]
-    if message != "nosuch":
-        found = [line for line in said.splitlines() if line.startswith(f"02_second.ipynb, cell {number + 3}: ")]
-        assert any(message in line for line in found), found
-
-
-@pytest.mark.parametrize("number", range(len(OF_CODE)), ids=[m for _, m in OF_CODE])
-def test_mistakes_in_the_options_of_a_cell(said_of_code, number):
-    told = re.sub(": this figure's cell ", ": ", said_of_code)
-    assert f"02_second.ipynb, cell {number + 3}: {OF_CODE[number][1]}" in told
+    lines = str(error.value).splitlines()
+    for number, (source, message) in enumerate(mistakes, 3):
+        found = [line for line in lines if line.startswith(f"02_second.ipynb, cell {number}: ")]
+        assert any(message in line for line in found), (source, found)
 
 
 @pytest.mark.parametrize("title", ["Text.", "# A\n\nText", "# A\n\n> one\n> two", "## A"])

@@ -1,6 +1,5 @@
 "What `make mutants` changes, and how it tells a change that is noticed from one that is not."
 import ast
-import json
 
 import mutants
 
@@ -41,13 +40,3 @@ def test_a_change_that_no_test_tries_is_noticed_by_the_chapter_that_exports_it()
     text = (mutants.ROOT / "hot_nbdev" / "lines.py").read_text()
     assert mutants.noticed("hot_nbdev/lines.py", text, []) == ""
     assert mutants.noticed("hot_nbdev/lines.py", text.replace(" ± ", " + "), []) == "40a_lines.ipynb"
-
-
-def test_tests_of_a_line_are_read_again_while_nothing_has_changed(tmp_path, monkeypatch):
-    monkeypatch.setattr(mutants, "ROOT", tmp_path)
-    monkeypatch.setattr(mutants, "NOTES", tmp_path / "notes.json")
-    for folder in ("hot_nbdev", "tests"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a.py").write_text("")
-    mutants.NOTES.write_text(json.dumps({"hot_nbdev/a.py": {"1": [[0.1, "tests/a.py::test_b"]]}}))
-    assert mutants.tests_by_line()["hot_nbdev/a.py"]["1"] == [[0.1, "tests/a.py::test_b"]]
