@@ -85,3 +85,13 @@ def test_what_fills_up_takes_no_part(kind):
     "Between layers it would be no zero any more, because of their biases."
     embed, x, _ = make(kind, (4, 4))
     assert torch.equal(embed(x), embed(x, torch.ones(x.shape[:-1], dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("wrong, message", [
+    (dict(act="tanh"), "PatchEmbed: act is 'tanh'"), (dict(patch=(0, 2)), "patch is .0, 2."),
+    (dict(stem="conv", padding="same"), "ConvStem: padding is 'same'; choose one of .'zeros', 'circular'")])
+def test_wrong_settings_are_named(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        PatchEmbed(**{**dict(in_channels=1, dim=8, patch=(2, 2)), **wrong})
+    with pytest.raises(TypeError, match="kernl"):
+        PatchEmbed(1, 8, (2, 2), kernl=3)

@@ -36,3 +36,14 @@ def test_joint_maps_share_their_features():
 def test_an_order_without_frames_is_named():
     with pytest.raises(ValueError, match="'spatial' attends along all modes but the first, and order is 1"):
         make_attention("spatial", 16, 2, 1)
+
+
+@pytest.mark.parametrize("name, by_mode, message", [
+    ("product", {2: {}}, "KroneckerAttention: by_mode has mode 2, but of the 2 modes only .0, 1."),
+    ("divided", {"-1": dict(bias="learned", reach=True)}, "DividedAttention: by_mode of mode 1: reach is True"),
+    ("temporal", {1: dict(window=1)}, "of the 2 modes only .0,. have a map of their own"),
+    *(("axial", {-1: wrong}, f"AxialAttention: by_mode of mode 1: {[*wrong][-1]} is .*; give a") for wrong in (
+        dict(window=True), dict(window=-1), dict(window=1, dilation=0), dict(dropout=True)))])
+def test_options_of_a_mode_are_checked_at_the_door(name, by_mode, message):
+    with pytest.raises(ValueError, match=message):
+        make_attention(name, 16, 2, 2, by_mode=by_mode)
