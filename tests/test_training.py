@@ -251,6 +251,7 @@ def accelerators(folder):
         model, result = run(folder / name, config=config)
         assert model(pictures(2).tensors[0]).dtype == torch.float32 and "_original_forward" not in vars(model)
         assert math.isfinite(result.best["loss"])
+        assert not AcceleratorState._shared_state               # forgotten with the run
     ours = make_accelerator(half, cpu=True), make_accelerator(cpu=True)
     run(folder / "given", config=single, accelerator=ours[1])
     ours[1].state._reset_state()
