@@ -1,11 +1,14 @@
 """Importing the library loads torch and changes nothing for its user."""
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from chapters import ROOT
+from forks import fresh
+
+from hot_nbdev.model_config import MODELS, ClassifierConfig
+from hot_nbdev.models import make_model
+from hot_nbdev.names import found
 
 PACKAGE = ROOT / "hot_nbdev"
 FILES = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent != PACKAGE or not p.stem.startswith("_")]
@@ -16,10 +19,13 @@ HEAVY = ["tensorly", "scipy", "matplotlib", "sklearn", "medmnist", "accelerate",
 
 LAYERS = ["KroneckerAttention", "FullAttention", "AxialAttention", "DividedAttention", "MultiscaleAttention",
           "NoAttention", "PositiveRandomFeatures", "Rotary", "PatchEmbed", "Block", "NdLinear"]
-MODELS = ["HOTClassifier", "HOTConfig", "make_model", "load_model"]
 CASES = {module: f"import {module}" for module in MODULES} | {
     f"{names[0]} from the top": f"from hot_nbdev import {', '.join(names)}"
-    for names in (LAYERS, MODELS, ["fit", "TrainConfig"])}
+    for names in (LAYERS, ["HOTClassifier", "HOTConfig", "make_model", "load_model"], ["fit", "TrainConfig"])}
+CASES |= {f"{kind} by load_model": f"""
+from hot_nbdev import load_model
+assert type(load_model("{kind}")).__name__ == "{name}"
+""" for kind, name in [("linear", "LinearForecaster"), ("ndlinear", "HOTClassifier")]}    # nobody imports them
 
 # torch is imported once; then each case is a process of its own that begins there
 EACH = f"""
@@ -42,12 +48,14 @@ for case, code in {CASES}.items():
 
 
 @pytest.fixture(scope="module")
-def heavy():
+def heavy(tmp_path_factory):
     "case -> what it imports that it should not, or how it fails."
     if not hasattr(os, "fork"):
         pytest.skip("needs os.fork")
-    done = subprocess.run([sys.executable, "-c", EACH], capture_output=True, text=True, check=True)
-    return dict(map(json.loads, done.stdout.splitlines()))
+    folder = tmp_path_factory.mktemp("models")
+    make_model(found(MODELS, "linear").config_class(12, (3,))).save(folder / "linear")
+    make_model(ClassifierConfig(dim=16, heads=2, depth=1, ff="ndlinear")).save(folder / "ndlinear")
+    return dict(map(json.loads, fresh(EACH, folder).splitlines()))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -56,35 +64,42 @@ def test_import_is_light(heavy, case):
     assert heavy[case] == []
 
 
-def test_import_and_use_leave_global_settings_alone():
-    code = """
+USE = """
+import json, sys
+import hot_nbdev
+hot_nbdev.__version__, dir(hot_nbdev)
+print(json.dumps(list(sys.modules)))
 import tensorly as tl, torch
-state = lambda: (tl.get_backend(), torch.get_default_dtype(), torch.get_num_threads(), torch.initial_seed())
+state = lambda: str([tl.get_backend(), torch.get_default_dtype(), torch.get_num_threads(), torch.initial_seed()])
 before = state()
+from hot_nbdev import KroneckerAttention
+print(json.dumps(list(sys.modules)))
 from hot_nbdev.factorization import cp
 from hot_nbdev.tensor import outer
 cp(outer(torch.ones(2), torch.ones(3), torch.ones(2)), rank=1)
-assert state() == before, (before, state())
+print(json.dumps([before, state()]))
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def loaded(line):
-    "Modules that a line of Python loads in a fresh process."
-    code = f"{line}\nimport json, sys\nprint(json.dumps(list(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.splitlines()[-1])
+@pytest.fixture(scope="module")
+def used(tmp_path_factory):
+    "Of a fresh process: modules that the package loads, and then a layer; settings before and after use."
+    return list(map(json.loads, fresh(USE, tmp_path_factory.mktemp("used")).splitlines()))
 
 
-def test_the_package_alone_imports_no_torch():
-    found = loaded("import hot_nbdev; hot_nbdev.__version__; dir(hot_nbdev)")
+def test_the_package_alone_imports_no_torch(used):
+    found = used[0]
     assert not {m for m in found if m.startswith("hot_nbdev.")} | {"torch", "numpy", *HEAVY} & set(found)
 
 
-def test_a_layer_does_not_load_models_or_training():
-    found = loaded("from hot_nbdev import KroneckerAttention")
+def test_a_layer_does_not_load_models_or_training(used):
     others = ["models", "model_config", "names", "transformer", "train", "data", "commands", "adapters", "plot"]
-    assert not set(found) & {f"hot_nbdev.{name}" for name in others}
+    assert "hot_nbdev.kronecker_attention" in used[1] and not set(used[1]) & {f"hot_nbdev.{name}" for name in others}
+
+
+def test_import_and_use_leave_global_settings_alone(used):
+    before, after = used[2]
+    assert before == after
 
 
 def test_the_list_of_names_can_be_read_and_is_complete():

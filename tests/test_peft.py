@@ -48,8 +48,8 @@ def adapted(peft, config, seed=1):
 
 
 def test_it_starts_as_the_model_and_trains_the_adapters_alone(peft, Config):
-    adapted_model = adapted(peft, Config(target_modules=TARGETS, terms=2)).train()
-    assert_close(adapted_model.eval()(X), model()(X), rtol=0, atol=0)
+    adapted_model = adapted(peft, Config(target_modules=TARGETS, terms=2))
+    assert_close(adapted_model(X), model()(X), rtol=0, atol=0)
     optimizer = torch.optim.SGD(adapted_model.parameters(), 0.1)
     for _ in range(3):
         optimizer.zero_grad()
@@ -99,31 +99,55 @@ def test_saved_and_loaded(peft, Config, tmp_path):
     again = peft.PeftModel.from_pretrained(model(), tmp_path).eval()
     assert_close(again(X), y, rtol=0, atol=1e-12)
     assert type(peft.PeftConfig.from_pretrained(tmp_path)) is Config
-    trainable = peft.PeftModel.from_pretrained(model(), tmp_path, is_trainable=True)
-    assert any(p.requires_grad for p in trainable.parameters())
-    cheap = peft.PeftModel.from_pretrained(model(), tmp_path, low_cpu_mem_usage=True).eval()
+    cheap = peft.PeftModel.from_pretrained(model(), tmp_path, low_cpu_mem_usage=True, is_trainable=True).eval()
     assert_close(cheap(X), y, rtol=0, atol=1e-12)
+    assert any(p.requires_grad for p in cheap.parameters())
 
 
-def test_a_fresh_process_reads_a_pickle_and_loads_what_was_saved(peft, Config, tmp_path):
-    torch.manual_seed(0)
-    linear, x = nn.Linear(4, 6).double(), torch.ones(4, dtype=torch.float64)
-    torch.save(linear.state_dict(), tmp_path / "linear.pt")
-    net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False))
-    net.save_pretrained(tmp_path / "adapter")
-    (tmp_path / "net.pickle").write_bytes(pickle.dumps(net))
-    found = fresh("""
+FRESH = """
 import pickle, sys, torch
-sys.modules['torchvision'] = None
+sys.modules['torchvision'] = None       # transformers imports one, and needs none
 x, net = torch.ones(4, dtype=torch.float64), pickle.load(open('net.pickle', 'rb'))
 print(*net(x).tolist(), type(net.peft_config['default']).__name__)
 import peft_method
 from peft import PeftModel
 linear = torch.nn.Linear(4, 6).double()
 linear.load_state_dict(torch.load('linear.pt'))
-print(*PeftModel.from_pretrained(torch.nn.Sequential(linear), 'adapter')(x).tolist())""", tmp_path)
-    first, second = (line.split() for line in found.splitlines())
-    assert first.pop() == "NdLoraConfig"
+print(*PeftModel.from_pretrained(torch.nn.Sequential(linear), 'adapter')(x).tolist())
+
+from transformers import Trainer, TrainingArguments
+from hot_nbdev.model_config import ClassifierConfig
+from hot_nbdev.models import load_model, make_model
+class WithLoss(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, labels):
+        scores = self.model(x)
+        return {'loss': torch.nn.functional.cross_entropy(scores, labels), 'logits': scores}
+
+model = make_model(ClassifierConfig(patch=(2, 2), dim=8, depth=1, heads=2, classes=3))
+data = [{'x': torch.randn(4, 4, 1), 'labels': torch.tensor(i % 3)} for i in range(6)]
+before = model.head.weight.detach().clone()
+options = TrainingArguments('run', max_steps=1, report_to=[], use_cpu=True, disable_tqdm=True, save_strategy='no')
+Trainer(WithLoss(model), options, train_dataset=data).train()
+model.save('model')
+print(model.head.weight.equal(before), load_model('model').head.weight.equal(model.head.weight))
+"""
+
+
+def test_a_fresh_process_loads_what_was_saved_and_trains_a_module_that_holds_a_model(peft, Config, tmp_path):
+    """A pickle and a file of adapters. The trainer of transformers sets an attribute of `model.config`, which settings
+    refuse; so it is given a model with a loss around it."""
+    torch.manual_seed(0)
+    linear, x = nn.Linear(4, 6).double(), torch.ones(4, dtype=torch.float64)
+    torch.save(linear.state_dict(), tmp_path / "linear.pt")
+    net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False))
+    net.save_pretrained(tmp_path / "adapter")
+    (tmp_path / "net.pickle").write_bytes(pickle.dumps(net))
+    first, second, *_, trained = (line.split() for line in fresh(FRESH, tmp_path).splitlines())
+    assert first.pop() == "NdLoraConfig" and trained == ["False", "True"]
     for numbers in (first, second):
         assert [float(v) for v in numbers] == pytest.approx(net(x).tolist(), rel=0, abs=1e-12)
 
@@ -132,8 +156,7 @@ class Eight(nn.Linear):
     "A linear layer whose weight has eight bits, as libraries that quantize make them."
     def __init__(self, dtype):
         super().__init__(4, 6)
-        W = (20 * self.weight.data).to(dtype)
-        self.weight = nn.Parameter(W, requires_grad=False)
+        self.weight = nn.Parameter((20 * self.weight.data).to(dtype), requires_grad=False)
 
     def forward(self, x):
         return nn.functional.linear(x, self.weight.to(x.dtype) / 20, self.bias)
@@ -146,11 +169,10 @@ def test_bases_of_eight_bits_are_adapted(peft, Config, dtype, tmp_path):
     assert_close(net(x), base(x), rtol=0, atol=0)
     own = [p for p in net.parameters() if p.requires_grad]
     assert {p.dtype for p in own} == {torch.float32}
-    optimizer = torch.optim.SGD(own, 0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        net(x).square().sum().backward()
-        optimizer.step()
+    net(x).square().sum().backward()
+    with torch.no_grad():
+        for p in own:
+            p += 0.3 * torch.randn_like(p) + p.grad
     y = net(x)
     assert (y - base(x)).abs().max() > 1e-3
     net.save_pretrained(tmp_path)
