@@ -49,15 +49,12 @@ def classifier(seed=0):
     return HOTClassifier(ClassifierConfig(patch=(2, 2), dim=16, depth=2, heads=2, classes=3))
 
 
-@pytest.mark.parametrize("how, modes, bias", [("nearest", 2, False), ("nearest", 3, True), ("fresh", 2, True)])
+@pytest.mark.parametrize("how, modes, bias", [("nearest", 3, False), ("fresh", 2, True)])
 def test_a_replaced_model_equals_its_dense_twin(how, modes, bias):
     cut = lambda name, linear: nearest_square(linear.in_features, modes)        # noqa: E731
-    model, _ = replace_linear(mlp(bias=bias), "*", cut, how=how)
-    shake(model)
-    twin = copy.deepcopy(model)
-    for i in (0, 2):
-        twin[i] = model[i].layer.to_linear()
-    for batch in [(), (0,), (3,), (2, 3)]:
+    model = shake(replace_linear(mlp(bias=bias), "*", cut, how=how)[0])
+    twin = nn.Sequential(model[0].layer.to_linear(), nn.GELU(), model[2].layer.to_linear())
+    for batch in [(), (0,), (2, 3)]:
         assert_close(model(tensor(*batch, 12)), twin(tensor(*batch, 12)))
 
 
@@ -99,17 +96,14 @@ def test_what_is_refused_changes_nothing():
     hooked[0].register_forward_hook(lambda *_: None)
     tied = nn.ModuleDict({"a": nn.Linear(12, 12), "b": nn.Linear(12, 12)})
     tied["b"].weight = tied["a"].weight
-    for model, options, says in [
-            (mlp(), dict(select="0", in_features=(3, 4), out_features=(3, 4)), "'0' takes 12 features to 20"),
+    for model, options, says in [       # beside those of chapter 15a
             (mlp(), dict(select="0", in_features=(3, 4), out_features=(2, 2, 5)), "in 2 and 3 modes"),
-            (mlp(), dict(select=["0", "3"]), "'3' names no linear layer"),
-            (mlp(), dict(select="1"), "'1' is a GELU, not an nn.Linear"), (mlp(), dict(how="exact"), "how='exact'"),
-            (nn.Sequential(nn.GELU()), {}, "'*' names no linear layer; near are none"),
+            (mlp(), dict(select=["0", "3"]), "'3' names no linear layer"), (mlp(), dict(how="exact"), "how='exact'"),
             (nn.Sequential(Clever(4, 4)), {}, "is a Clever, which may do more"), (hooked, {}, "'0' has hooks"),
             (tied, dict(select="a"), "'a' shares a parameter with 'b.weight'"),
             (tied, dict(in_features=lambda n, m: (3, 4) if n == "a" else (4, 3)), "both the same in_features"),
             (mlp().to("meta"), {}, "on the meta device"),
-            *((mlp(), dict(select="0", in_features=n), "features") for n in ((3.0, 4), (-3, -4), (12, 1, 0))),
+            *((mlp(), dict(select="0", in_features=n), "features") for n in ((3.0, 4), (12, 1, 0))),
             (add_adapters(mlp(), "0"), {}, "'0' is a NdLoRA, which may do more than an nn.Linear; leave it out")]:
         untouched(model, lambda model=model, options=options: replace_linear(model, **options), says)
     model = nn.Sequential(nn.Linear(12, 20), nn.Linear(20, 6))
@@ -132,17 +126,14 @@ def test_layers_whose_weight_is_read_by_others_are_served():
 
 
 @kinds
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_merge_is_close_and_unmerge_exact(kind, dtype):
     model, x = adapted(kind, dtype).eval(), tensor(5, 12, dtype=dtype)
-    y, state = model(x), {n: t.clone() for n, t in model.state_dict().items()}
+    y, state, eps = model(x), {n: t.clone() for n, t in model.state_dict().items()}, torch.finfo(dtype).eps
     assert merge(model) is model
-    eps = torch.finfo(dtype).eps
     assert_close(model(x), y, rtol=30 * eps, atol=30 * eps)
-    found = model.state_dict()
-    assert found.keys() == state.keys() and all(torch.equal(found[n], t) for n, t in state.items())
-    merge(model)                                                # twice is once
-    assert all(torch.equal(t, state[n]) for n, t in unmerge(model).state_dict().items())
+    for found in (model.state_dict(), unmerge(merge(model)).state_dict()):      # twice is once
+        assert found.keys() == state.keys() and all(torch.equal(found[n], t) for n, t in state.items())
     assert torch.equal(model(x), y)
     assert not any(p.requires_grad for n, p in model.named_parameters() if "base" in n)
 
@@ -188,19 +179,17 @@ def test_files_that_do_not_fit_are_refused_by_name(tmp_path):
             (mlp(), plain, "is no whole file of adapters (KeyError: 'adapters'); save_adapters writes such files"),
             (wide, file, "'0.B' is (20, 2) in the file, but must be (24, 2)"),
             (nn.Sequential(nn.Linear(12, 20)), file, "an adapter for '2', which is no linear layer here; near"),
-            (add_adapters(mlp(), kind="lora", rank=3), file, "'0' has an adapter with"),
             (add_adapters(mlp(), kind="lora", rank=2, alpha=1), file, "'0' has an adapter with"),
             (add_adapters(nn.Sequential(*mlp(), nn.Linear(6, 6)), "3"), file, "the file says None; remove_adapters")]:
         untouched(model, lambda model=model, path=path: load_adapters(model, path), says)
 
 
 def test_wrong_settings_are_refused():
+    "Beside those of chapter 15b."
     layer = nn.Linear(12, 8)
     for make, message in [
         (lambda: NdLoRA(layer, terms=0), "NdLoRA: base is a Linear, rank or terms 0, alpha 1.0; give"),
         (lambda: LoRA(layer, alpha=float("inf")), "alpha inf; give"),
-        (lambda: NdLoRA(layer, (3, 4), (3, 3)), "the layer takes 12 features to 8, but in_features (3, 4)"),
-        (lambda: NdLoRA(layer, (3, 4), (2, 2, 2)), "in 2 and 3 modes"),
         (lambda: LoRA(nn.GELU()), "LoRA: base is a GELU, rank or terms 8, alpha 8; give an nn.Linear"),
         (lambda: add_adapters(mlp(), rank=2), "layer '0': "),
         (lambda: add_adapters(mlp(), trainable=["0", "2"]), "all layers that select names are trainable in full"),
@@ -211,11 +200,9 @@ def test_wrong_settings_are_refused():
         assert message in str(e.value)
 
 
-@kinds
 @pytest.mark.parametrize("trainable", ["2", ("2.weight", "2.bias"), ["2.*"]])
-def test_a_head_stays_trainable_and_is_saved(kind, trainable, tmp_path):
-    model, x = add_adapters(mlp(), kind=kind, trainable=trainable), tensor(4, 12)
-    file = tmp_path / "a.safetensors"
+def test_a_head_stays_trainable_and_is_saved(trainable, tmp_path):
+    model, x, file = add_adapters(mlp(), trainable=trainable), tensor(4, 12), tmp_path / "a.safetensors"
     assert isinstance(model[2], nn.Linear) and all(p.requires_grad for p in model[2].parameters())
     y = shake(model).eval()(x)
     assert {"2.weight", "2.bias"} < adapter_state_dict(model).keys()
@@ -234,17 +221,14 @@ def test_an_adapter_is_refused_beside_another_weight(tmp_path):
     "A file keeps the first numbers of the base, and a cast keeps them; where there are none, nothing is compared."
     file, old = tmp_path / "a.safetensors", tmp_path / "old.safetensors"
     save_adapters(adapted("lora", rank=2), file)
-    other = mlp(seed=9)
-    untouched(other, lambda: load_adapters(other, file), "'0' was trained beside another weight")
-    near = mlp()
+    other, near = mlp(seed=9), mlp()
     near[0].weight.data *= 1 + 2 ** -18
-    untouched(near, lambda: load_adapters(near, file), "'0' was trained beside another weight")
+    for model in (other, near):
+        untouched(model, lambda model=model: load_adapters(model, file), "'0' was trained beside another weight")
     dtypes = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
     for saved, dtype in itertools.product(dtypes, dtypes):
-        for seed in range(2):
-            there = tmp_path / "cast.safetensors"
-            save_adapters(add_adapters(mlp(seed=seed).to(saved), kind="lora"), there)
-            load_adapters(mlp(seed=seed).to(dtype), there)
+        save_adapters(add_adapters(mlp().to(saved), kind="lora"), old)
+        load_adapters(mlp().to(dtype), old)
     load_adapters(mlp(seed=9).to("meta"), file)
     with safe_open(file, "pt") as f:
         head = f.metadata()
@@ -272,11 +256,9 @@ NDLORA = dict(kind="ndlora", in_features=[3, 4], out_features=[4, 5], terms=1, a
     (NDLORA, "'0.terms.0.layer.weight0' is nothing in the file, but must be (4, 3)"),
     (NDLORA | dict(in_features=[10 ** 9, 4]), "layer '0': NdLoRA: the layer takes 12 features to 20, but"),
     (dict(kind="ndlora", in_features=[1] * 100_000), "the settings of '0' cannot be used"),
-    (NDLORA | dict(in_features=[3.0, 4]), "but in_features (3.0, 4) and out_features (4, 5)"),
     (NDLORA | dict(in_features=12), "the settings of '0' cannot be used"),
     (NDLORA | dict(terms=0), "rank or terms 0, alpha 1.0; give an nn.Linear, a whole number from 1 on"),
     (LORA | dict(rank=10 ** 18), "the settings of '0' cannot be used"),
-    (LORA | dict(rank="2"), "rank or terms '2', alpha 2; give"),
     (NDLORA | dict(in_features=[12] + 99 * [1], out_features=[20] + 99 * [1]), "in 100 and 100 modes; give as many"),
     (LORA | dict(alpha="1"), "the settings of '0' cannot be used"),
     (LORA | dict(device="cuda"), "unexpected keyword argument 'device'"),
@@ -312,21 +294,16 @@ def test_settings_that_are_no_settings_are_one_line(settings, tmp_path):
 
 
 @pytest.mark.parametrize("change", [
-    lambda m: add_adapters(m, "*.ff.*", "lora"), lambda m: add_adapters(m, "*.ff.*"),
-    lambda m: replace_linear(m, "*.ff.*")[0], lambda m: nn.utils.parametrizations.weight_norm(m.head) and m],
-    ids=["lora", "ndlora", "replaced", "weight_norm"])
+    lambda m: add_adapters(m, "*.ff.*"), lambda m: nn.utils.parametrizations.weight_norm(m.head) and m],
+    ids=["ndlora", "weight_norm"])
 def test_what_could_not_be_loaded_is_not_saved(change, tmp_path):
-    "The folder stays as it was, also where there was none; the error says the way out; no random number is drawn."
+    "A folder that was there stays as it was, chapter 11e; the error says the way out; no random number is drawn."
     model, drawn = classifier(), torch.get_rng_state()
     model.save(tmp_path / "there")
     assert torch.equal(torch.get_rng_state(), drawn)
-    before = {p.name: p.read_bytes() for p in (tmp_path / "there").iterdir()}
-    model = change(hot_load(tmp_path / "there"))
-    for folder in ("there", "new"):
-        with pytest.raises(ValueError, match=r"HOTClassifier.save: .* by its settings, so load_model could not read "
-                           r"it; with adapters, call remove_adapters\(merge\(model\)\)"):
-            model.save(tmp_path / folder)
-    assert {p.name: p.read_bytes() for p in (tmp_path / "there").iterdir()} == before
+    with pytest.raises(ValueError, match=r"HOTClassifier.save: .* by its settings, so load_model could not read "
+                       r"it; with adapters, call remove_adapters\(merge\(model\)\)"):
+        change(model).save(tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from hot_nbdev.maps import model_maps
-from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
+from hot_nbdev.model_config import MODELS, ClassifierConfig, ForecasterConfig, HOTConfig, ModelConfig, SegmenterConfig
 from hot_nbdev.models import HOTClassifier, HOTEncoder, HOTForecaster, HOTSegmenter, load_model, make_model
 from hot_nbdev.names import ATTENTIONS, make_attention
 from hot_nbdev.patches import PatchEmbed
@@ -278,6 +278,16 @@ def test_settings_that_a_later_version_reads_in_another_way_are_those_of_the_wei
     path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
     monkeypatch.setattr(ModelConfig, "from_dict", classmethod(lambda cls, settings: told))
     assert load_model(tmp_path).config == told
+
+
+class OwnConfig(ModelConfig):
+    "Without a setting of its own."
+
+
+def test_a_model_with_other_settings_does_not_take_over_ones_own(monkeypatch):
+    monkeypatch.setitem(MODELS, "own", HOTClassifier)
+    with pytest.raises(ValueError, match="no model has settings of the class OwnConfig; .*MODELS.'own'. = a class"):
+        make_model(OwnConfig())
 
 
 def test_numbers_of_numpy_are_numbers():
