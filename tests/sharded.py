@@ -35,6 +35,12 @@ CHOICES = [("mean", "before", True, True), ("sum", "after", False, False), ("rsq
            ("sum", "before", True, False)]
 
 
+def cases():
+    "Each cut with three of the settings, in turn."
+    for i, cut in enumerate(CUTS):
+        yield from ((*cut, SETTINGS[(i + j) % len(SETTINGS)]) for j in (0, 1, 3))
+
+
 def make_kernel(name):
     return KERNELS[name]() if KERNELS[name] else None
 
@@ -82,8 +88,8 @@ def compare(whole, x, mask, mesh, cut, k, sizes=None):
 
 def layers(meshes, note):
     "All settings of the layer, with and without a mask, and what they send."
-    for i, ((sizes, causal, cut), (kernel, combine, masked)) in enumerate(itertools.product(CUTS, SETTINGS)):
-        pool, project, norm, shared = CHOICES[(i + i // len(SETTINGS)) % 4]
+    for i, (sizes, causal, cut, (kernel, combine, masked)) in enumerate(cases()):
+        pool, project, norm, shared = CHOICES[(i + i // 3) % 4]
         torch.manual_seed(i)
         layer = kronecker(DIM, HEADS, len(sizes), combine=combine, pool=pool, project=project, qk_norm=norm,
                           shared=shared, temperature=bool(i % 3), qk_center=bool(i % 2), causal=causal,
@@ -108,7 +114,7 @@ def layers(meshes, note):
 
 def models(meshes, note):
     "Encoders, segmenters, blocks: positions, patches, masks; sizes that the processes tell one another."
-    for positions, kind in itertools.product(("rotary", "sincos", "learned", "none"), (HOTConfig, SegmenterConfig)):
+    for positions, kind in zip(("rotary", "sincos", "learned", "none"), itertools.cycle((HOTConfig, SegmenterConfig))):
         torch.manual_seed(0)
         config = kind(patch=(2, 1, 2), dim=DIM, depth=2, heads=HEADS, attention="product+sum", positions=positions,
                       sizes=(14, 4, 6))

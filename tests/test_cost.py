@@ -1,5 +1,6 @@
 """What is counted, by hand; what `cost` says on the device meta, against runs. Chapter 12 has the formulas."""
 import copy
+import re
 import warnings
 from functools import partial
 
@@ -27,7 +28,7 @@ def arithmetic(work):
     return [getattr(work, name) for name in ARITHMETIC]
 
 
-@examples(80)
+@examples(30)
 @given(data=st.data())
 def test_what_is_said_without_computing_is_what_a_run_does(data):
     "Arithmetic exactly, for any settings, batches and masks; memory too where no kernel is fused."
@@ -48,17 +49,15 @@ def test_what_is_said_without_computing_is_what_a_run_does(data):
 @pytest.mark.parametrize("make", [FullAttention, KroneckerAttention])
 def test_a_context_has_a_grid_of_its_own(make):
     layer, sizes, there = make(8, 2, 2), (3, 4), (5, 2)
-    c = torch.zeros(2, *there, 8)
-    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        run = count(layer, torch.zeros(2, *sizes, 8), None, c)
-        masks = torch.ones(2, *sizes, dtype=torch.bool), torch.ones(2, *there, dtype=torch.bool)
-        masked = count(layer, torch.zeros(2, *sizes, 8), masks[0], c, masks[1])
-    assert arithmetic(cost(layer, sizes, 2, context=there)) == arithmetic(run)
-    assert arithmetic(cost(layer, sizes, 2, context=there, masked=True)) == arithmetic(masked)
+    x, c = (torch.zeros(2, *n, 8) for n in (sizes, there))
+    for masks in ((None, None), [t[..., 0] == 0 for t in (x, c)]):
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+            run = count(layer, x, masks[0], c, masks[1])
+        said = cost(layer, sizes, 2, context=there, masked=masks[0] is not None)
+        assert arithmetic(said) == arithmetic(run)
 
 
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("grad, masked", [(False, True), (True, False)])
 def test_a_fused_kernel_is_charged_with_what_it_hides(grad, masked):
     q, k, v = (torch.zeros(3, 2, n, 4, requires_grad=grad) for n in (5, 7, 7))
     mask = torch.ones(3, 1, 1, 7, dtype=torch.bool) if masked else None
@@ -81,15 +80,12 @@ def test_a_fused_backward_pass_is_charged():
 
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_gradients_and_inference_mode_do_not_change_the_arithmetic_and_an_empty_batch_takes_nothing(name):
-    layer, x = make_attention(name, 8, 2, 3).eval(), torch.zeros(1, 3, 4, 5, 8)
+    layer, x = make_attention(name, 8, 2, 2).eval(), torch.zeros(1, 3, 4, 8)
     with torch.inference_mode():
         quiet = count(layer, x)
-    with torch.no_grad():
-        assert count(layer, x) == quiet
     assert arithmetic(count(layer, x)) == arithmetic(quiet)
-    for masked in (False, True):
-        assert name == "axial-token" or cost(layer, (3, 4, 5), 0, masked=masked).multiply_adds == 0
-    assert cost(layer, (3, 4, 5), 6).multiply_adds == 6 * quiet.multiply_adds
+    assert name == "axial-token" or cost(layer, (3, 4), 0, masked=True).multiply_adds == 0
+    assert cost(layer, (3, 4), 6).multiply_adds == 6 * quiet.multiply_adds
 
 
 def test_by_hand():
@@ -121,21 +117,19 @@ def test_the_layer_stays_as_it_was():
     assert cost(layer, (3, 4)).multiply_adds == cost(there, (3, 4)).multiply_adds
 
 
-@pytest.mark.parametrize("options", [{}, dict(qk_center=True, temperature=True), dict(shared=False, rotary=Rotary(4)),
-                                     dict(causal=(0,))], ids=lambda o: "-".join(o) or "plain")
-@pytest.mark.parametrize("name", ["product", "axial", "full"])
+@pytest.mark.parametrize("name, options", [
+    ("product", dict(qk_center=True, temperature=True)), ("product", dict(shared=False, rotary=Rotary(4))),
+    ("axial", dict(rotary=Rotary(4), causal=(0,))), ("full", dict(causal=(0,)))])
 def test_quantized_layers(name, options):
     "Matrices of eight bits are no parameters, and take as many multiply-adds."
-    options = {k: v for k, v in options.items() if name == "product" or k in ("causal", "rotary")}
     layer = make_attention(name, 8, 2, 2, **options).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         packed = torch.ao.quantization.quantize_dynamic(layer, {nn.Linear}, dtype=torch.qint8)
-    for masked in (False, True):
-        said, whole = cost(packed, (3, 4), 2, masked=masked), cost(layer, (3, 4), 2, masked=masked)
-        assert arithmetic(said)[:3] == arithmetic(whole)[:3]
-        matrices = sum(p.numel() for n, p in layer.named_parameters() if n.startswith("to_"))
-        assert said.parameters == whole.parameters - matrices
+    said, whole = (cost(own, (3, 4), 2, masked=True) for own in (packed, layer))
+    assert arithmetic(said)[:3] == arithmetic(whole)[:3]
+    matrices = sum(p.numel() for n, p in layer.named_parameters() if n.startswith("to_"))
+    assert said.parameters == whole.parameters - matrices
 
 
 class Silent(nn.Module):
@@ -148,7 +142,6 @@ class Silent(nn.Module):
 
 def test_a_layer_of_ones_own_and_what_is_no_layer():
     assert cost(Silent(), (3, 4)).multiply_adds == 12 * 64
-    for layer, sizes, why in [(nn.Linear(2, 2), (3, 4), "Linear with order None"),
-                              (Silent(), (3,), r"order 2 and sizes \(3,\)"), (Silent(), 3, "order 2 and sizes 3")]:
-        with pytest.raises(ValueError, match=f"cost: needs .*{why}"):
-            cost(layer, sizes)
+    for sizes in ((3,), 3):
+        with pytest.raises(ValueError, match=re.escape(f"order 2 and sizes {sizes}")):
+            cost(Silent(), sizes)

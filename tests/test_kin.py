@@ -1,19 +1,14 @@
 """The layers of the chapter on kin against libraries, and the rows of studies/kin against the layers."""
 import random
-import sys
 
 import pytest
 import torch
 from scripts import load
-from torch import nn
 from torch.testing import assert_close
 
 from hot_nbdev.book import results_file
 from hot_nbdev.cost import count
-from hot_nbdev.kronecker import kron
-from hot_nbdev.train.results import read_rows, write_csv
-
-PEERS = 'not installed: pip install "hot_nbdev[peers]"'
+from hot_nbdev.train.results import read_rows
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +32,7 @@ def tltorch():
     "TensorLy-Torch, which switches TensorLy's backend when it is imported; it is switched back."
     import tensorly as tl
     before = tl.get_backend()
-    found = pytest.importorskip("tltorch", reason=f"tensorly-torch is {PEERS}")
+    found = pytest.importorskip("tltorch", reason='needs tensorly-torch: pip install "hot_nbdev[peers]"')
     tl.set_backend("pytorch")
     yield found
     tl.set_backend(before)
@@ -83,20 +78,6 @@ def test_the_train_of_a_factorized_linear_layer(tltorch, kin):
     assert_close(kin["tensor_train"](x.reshape(8, 2, 3, 2), *peer.weight.factors), peer(x))
 
 
-def test_lokr(kin, monkeypatch):
-    # peft imports transformers, which looks for torchvision; it is not needed, and None hides it
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    peft = pytest.importorskip("peft", reason=f"peft is {PEERS}")
-    linear = nn.Linear(24, 12, bias=False).double()
-    W0 = linear.weight.detach().clone()
-    config = peft.LoKrConfig(r=1, alpha=1, target_modules=["0"], decompose_factor=3, init_weights=False)
-    peer = peft.inject_adapter_in_model(config, nn.Sequential(linear)).double()
-    W1, A, B = (peer[0].get_parameter(f"lokr_{name}.default").detach() for name in ("w1", "w2_a", "w2_b"))
-    x = torch.randn(8, 24, dtype=torch.float64)
-    assert_close(kin["lokr"](x.reshape(8, W1.shape[1], -1), W0, W1, A, B), peer(x))
-    assert_close(peer(torch.eye(24).double()).T - W0, kron(W1, A @ B))
-
-
 def test_rows_belong_to_the_layers_of_the_chapter(bench, kin, rows):
     "Parameters and multiply-adds of every row are those of the layer that the chapter shows now."
     now, x = {}, torch.randn(1, 5, 5, 200)
@@ -119,15 +100,6 @@ def test_counts_are_those_of_the_layers_of_today(bench, kin):
         assert max(sizes) / ((min(sizes) + max(sizes)) / 2) - 1 < off
 
 
-def test_layers_keep_the_variance_at_the_start(kin):
-    torch.manual_seed(14)
-    x = torch.randn(64, 5, 5, 200)
-    for name, _, budget, make in load("layers").contenders(kin):
-        if budget != "dense":
-            spread = sum(make()(x).std().item() for _ in range(3)) / 3
-            assert 0.4 < spread < 1.8, name
-
-
 def test_rows_are_complete(bench, kin, rows):
     "No run is missing or there twice; every rate is the best of its search, with a worse one on both sides."
     found = [tuple(r[k] for k in bench.KEY) for r in rows]
@@ -136,11 +108,11 @@ def test_rows_are_complete(bench, kin, rows):
     for name, setting, budget, _ in bench.networks(kin, 12):
         layer = name, setting, budget
         assert bench.following(layer, rows) == []
-        rates = {study: {float(key[-1]) for key in found if key[:4] == (study, *layer)} for study in ("rate", "main")}
-        (used,) = rates["main"]
-        assert min(rates["rate"]) < used < max(rates["rate"])
-        tried = [key for key in found if key[:4] == ("rate", *layer)]
-        assert len(tried) == len(rates["rate"]) * len(bench.RATE_SEEDS)
+        tried, run = ([key for key in found if key[:4] == (study, *layer)] for study in ("rate", "main"))
+        rates, (used,) = ({float(key[-1]) for key in keys} for keys in (tried, run))
+        assert min(rates) < used < max(rates) and len(tried) == len(rates) * len(bench.RATE_SEEDS)
+        lost = [r for r in rows if tuple(r[k] for k in bench.KEY) != run[0]]        # is made again
+        assert [tuple(map(str, key)) for key in bench.following(layer, lost)] == [run[0]]
     seeds = {layer: [int(s) for study, *key, s, _ in found if (study, *key) == ("main", *layer)]
              for layer in {key[1:4] for key in found}}
     assert all(sorted(s) == list(bench.SEEDS) for s in seeds.values())
@@ -173,24 +145,6 @@ def test_the_check_of_rates_has_the_neighbors_of_each_rate_and_lets_each_deal_ch
     for r in best:
         tried = [q for q in every if q["study"] != "rate" and [q[k] for k in names] == [r[k] for k in names]]
         assert float(r["val"]) == max(float(q["val"]) for q in tried)
-
-
-def test_the_bench_goes_on_where_it_stopped(bench, rows, tmp_path, monkeypatch):
-    "A run and a simple method whose rows are lost are made again, and the others stay."
-    out = tmp_path / "kin.csv"
-    kept = [r for r in rows if (r["layer"], r["seed"]) not in {("TCL", "7"), ("nearest class mean", "3")}]
-    assert len(kept) == len(rows) - 2
-    write_csv(out, list(kept[0]), kept)
-    threads = torch.get_num_threads()
-    monkeypatch.setattr(sys, "argv", ["kin.py", "--out", str(out)])
-    monkeypatch.setattr(bench, "run", lambda *_: {"val": "new"})
-    monkeypatch.setattr(bench, "fitted", lambda *_: {"val": "new"})
-    bench.main()
-    torch.set_num_threads(threads)
-    now = read_rows(out)
-    assert now[:-2] == kept
-    assert [(r["study"], r["layer"], r["seed"], r["val"]) for r in now[-2:]] == [
-        ("main", "TCL", "7", "new"), ("main", "nearest class mean", "3", "new")]
 
 
 def test_a_run_of_the_bench(bench, kin):

@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from forks import fresh, run
+from scripts import load
 from torch import nn
 from torch.testing import assert_close
 
@@ -257,6 +258,17 @@ def test_lora_of_peft_still_works_beside_it(peft, Config):
         own.B.copy_(layer.lora_B["default"].weight)
     t = torch.randn(3, 16, dtype=torch.float64)
     assert_close(layer(t), own(t), rtol=0, atol=1e-12)
+
+
+def test_lokr_of_peft_is_the_form_of_the_chapter_on_kin(peft):
+    linear = nn.Linear(24, 12, bias=False).double()
+    W0 = linear.weight.detach().clone()
+    config = peft.LoKrConfig(r=1, alpha=1, target_modules=["0"], decompose_factor=3, init_weights=False)
+    peer = peft.inject_adapter_in_model(config, nn.Sequential(linear)).double()
+    W1, A, B = (peer[0].get_parameter(f"lokr_{name}.default").detach() for name in ("w1", "w2_a", "w2_b"))
+    x = torch.randn(8, 24, dtype=torch.float64)
+    assert_close(load("kin").forms()["lokr"](x.reshape(8, W1.shape[1], -1), W0, W1, A, B), peer(x))
+    assert_close(peer(torch.eye(24).double()).T - W0, kron(W1, A @ B))
 
 
 @pytest.mark.parametrize("settings,says", [

@@ -1,6 +1,4 @@
 """Profiling: tables, rows, options, errors and interruption on tiny shapes; no time is asserted."""
-import math
-
 import pytest
 import torch
 from scripts import load
@@ -24,7 +22,7 @@ def small_square(monkeypatch):
 
 
 @pytest.mark.parametrize("train", [False, True])
-@pytest.mark.parametrize("sizes", [(4,), (3, 1), (2, 3, 2), (2, 1, 2, 2)])
+@pytest.mark.parametrize("sizes", [(3, 1), (2, 1, 2, 2)])
 def test_each_rival_has_a_row(sizes, train):
     found = profile(sizes, 8, 2, 2, train=train, **QUICK)
     rows = {row["what"]: row for row in found}
@@ -33,11 +31,10 @@ def test_each_rival_has_a_row(sizes, train):
         assert row["rounds"] in (0, 2) and (row["rounds"] == 2) == (row["seconds"] is not None), name
         assert row["sizes"] == "x".join(map(str, sizes)) and row["threads"] and row["processor"] and row["torch"]
         assert row["pass"] == ("train" if train else "forward") and row["dtype"] == "float32"
+        assert not row["rounds"] or row["least"] <= row["most"]
     assert {"Kronecker attention", "sum", "full", "axial", "SDPA, flattened"} <= {n for n in rows if rows[n]["rounds"]}
-    assert ("plan: turned" in rows) != train and not rows["FlexAttention"]["rounds"]
-    noted = [row["what"] for row in rows.values() if row["note"] == "what the layer does"]
-    assert noted == ([] if train else ["plan: turned"])
-    assert all(v <= u for row in rows.values() if row["rounds"] for v, u in [(row["least"], row["most"])])
+    noted = [row["what"] for row in found if row["note"] == "what the layer does"]
+    assert noted == ([] if train else ["plan: turned"]) and not rows["FlexAttention"]["rounds"]
     assert "% of limit" in repr(profiling.table(found))
 
 
@@ -51,11 +48,9 @@ def test_rivals_compute_what_they_say():
             if name.startswith(("Kronecker", "plan")):
                 assert_close(make()(x), want)
     for name, (make, work) in rivals(layer, (3, 4, 2)).items():
-        if name in ("floor", "Kronecker attention", "sum", "full", "axial"):
-            with torch.no_grad():
+        if name in ("floor", "Kronecker attention", "sum", "full", "axial", "SDPA, flattened"):
+            with torch.set_grad_enabled(name.startswith("SDPA")):
                 assert count(make(), x).multiply_adds == work, name
-        elif name == "SDPA, flattened":
-            assert count(make(), x).multiply_adds == work
 
 
 def test_the_plan_that_is_named_is_the_plan_that_is_followed(monkeypatch):
@@ -81,19 +76,12 @@ def test_the_command_adds_rows_to_a_table(capsys, tmp_path):
     assert "in place" in capsys.readouterr().out
     rows = read_rows(file)
     assert {r["pass"] for r in rows} == {"forward", "train"} and len({tuple(r) for r in rows}) == 1
-    for r in rows:
-        assert (r["rounds"] == "1") == bool(r["seconds"]) == bool(r["over_floor"])
-        assert r["seconds"] == "" or math.isfinite(float(r["seconds"]))
+    assert all((r["rounds"] == "1") == bool(r["seconds"]) == bool(r["over_floor"]) for r in rows)
 
 
 @pytest.mark.parametrize("words, message", [
-    ("--heads 3", "heads is 3, which does not divide dim 8"),
-    ("--sizes 0 2", "whole numbers of at least 1"),
-    ("--batch 0", "whole numbers of at least 1"),
-    ("--repeats 0", "whole numbers of at least 1"),
-    ("--threads 0", "threads is 0"),
-    ("--device nowhere", "device"),
-])
+    ("--heads 3", "heads is 3, which does not divide dim 8"), ("--sizes 0 2", "whole numbers of at least 1"),
+    ("--threads 0", "threads is 0"), ("--device nowhere", "device")])
 def test_errors_are_one_line(capsys, words, message):
     with pytest.raises(SystemExit) as end:
         profiling.main([*SMALL, *words.split()])
