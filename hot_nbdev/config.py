@@ -15,6 +15,7 @@ import operator
 from collections.abc import Container, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import ClassVar, get_args, get_origin
@@ -42,6 +43,7 @@ _WORDS = {int: "whole number", float: "number", str: "word"}
 _BOUNDS = {"least": (operator.ge, "at least"), "above": (operator.gt, "more than"), "most": (operator.le, "at most"),
            "below": (operator.lt, "less than")}
 
+@cache
 def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of a tuple, may it be None?
     "What the annotation of a field says."
     kinds = get_args(f.type) if isinstance(f.type, UnionType) else (f.type,)
@@ -49,31 +51,36 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of
     return get_origin(kind) or kind, next(iter(get_args(kind)), kind), NoneType in kinds
 
 # %% ../nbs/41_config.ipynb #bcab75fd
-def _allowed(f: dataclasses.Field) -> tuple:
-    "What a value may be: as a test of one, and in words."
-    (kind, one, optional), choices = _types(f), f.metadata["choices"]
-    bounds = [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata[name] is not None]
+@cache
+def _bounds(f: dataclasses.Field) -> list:
+    return [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata[name] is not None]
 
-    def fits(value) -> bool:
-        typed = isinstance(value, one) and isinstance(value, bool) == (one is bool)
-        known = typed and (choices is None or value in choices) and (one is not float or math.isfinite(value))
-        return known and all(holds(value, bound) for holds, _, bound in bounds)
+def _fits(f: dataclasses.Field, value) -> bool:
+    "Is this what the field, or one of its values, may be?"
+    one, choices = _types(f)[1], f.metadata["choices"]
+    typed = isinstance(value, one) and isinstance(value, bool) == (one is bool)
+    known = typed and (choices is None or value in choices) and (one is not float or math.isfinite(value))
+    return known and all(holds(value, bound) for holds, _, bound in _bounds(f))
+
+def _said(f: dataclasses.Field) -> str:
+    "What it may be, in words."
+    (kind, one, optional), choices = _types(f), f.metadata["choices"]
     words = {bool: "true or false", dict: "names and values", tuple: f"one or several {_WORDS.get(one)}s"}
     words = words.get(kind) or f"a {_WORDS[kind]}"
     words = words if choices is None else "one of " + ", ".join(map(str, choices))
-    limits = " and ".join(f"{text} {bound}" for _, text, bound in bounds)
-    return fits, f"{words} {limits}".strip() + (", or none" if optional else "")
+    limits = " and ".join(f"{text} {bound}" for _, text, bound in _bounds(f))
+    return f"{words} {limits}".strip() + (", or none" if optional else "")
 
 # %% ../nbs/41_config.ipynb #ee8b5fee
 def _checked(owner: str, f: dataclasses.Field, value, alone: bool = True):
     "The value of a field in its type, or an error that names owner, field, value and what is allowed."
-    (kind, one, optional), (fits, words) = _types(f), _allowed(f)
+    kind, one, optional = _types(f)
     if value is None and optional:
         return value
     several = kind is tuple and isinstance(value, tuple)
     values = tuple(float(v) if one is float and type(v) is int else v for v in (value if several else (value,)))
-    if (kind is tuple and not several and not alone) or not all(map(fits, values)):
-        raise ValueError(f"{owner}: {f.name} is {value if kind is tuple else values[0]!r:.200}; give {words}")
+    if (kind is tuple and not several and not alone) or not all(_fits(f, v) for v in values):
+        raise ValueError(f"{owner}: {f.name} is {value if kind is tuple else values[0]!r:.200}; give {_said(f)}")
     return values if kind is tuple else values[0]
 
 # %% ../nbs/41_config.ipynb #cfgfixed1
