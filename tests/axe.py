@@ -1,7 +1,8 @@
 """axe-core in a page of the site: what hinders readers who see little, or who read with a program or the keyboard.
 
 Its rules take seconds on a page with thousands of formulas and coloured words, so formulas become one letter, and since
-pages of a site are built of the same parts, only those parts are asked which no page before had.
+pages of a site are built of the same parts, only those parts are asked which no page before had; blocks of the page
+without one are taken out, since axe reads all that is there.
 """
 import importlib.util
 from functools import cache
@@ -29,13 +30,17 @@ window.fresh = [...document.body.querySelectorAll("*:not(svg *)")].filter(elemen
       part += `>${e.tagName}.${e.className} ${e.getAttribute("style") || ""}`;
   return !known.has(part) && !seen.has(part) && seen.add(part);
 });
+if (known.size)         // the first page stays whole
+  document.querySelectorAll("article > *, nav > *").forEach(block => {
+    if (!window.fresh.some(element => block.contains(element))) block.remove();
+  });
 return [...seen];
 """
 RUN = """
 const [where, rules, done] = arguments;
 const told = (id, node) =>
   `${id}: ${node.html.slice(0, 200)} ${[...node.any, ...node.all, ...node.none].map(c => c.message).join("; ")}`;
-axe.run(where === "fresh" ? {include: window.fresh} : document, {resultTypes: ["violations"], ...rules})
+axe.run(where === "fresh" ? {include: window.fresh} : document, {resultTypes: ["violations"], preload: false, ...rules})
   .then(({violations}) => done(violations.flatMap(({id, nodes}) =>
     nodes.slice(0, 3).map(node => told(id, node)))),
         error => done([String(error)]));
