@@ -148,11 +148,9 @@ def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(bench
             assert trained and all(p.grad is not None for p in trained), kind
 
 
-@pytest.mark.parametrize("name, data, model", [("table", "wine", "kron"), ("diffusion", "vessel", "nd"),
-                                               ("waves", "JapaneseVowels", "nd")])
-def test_a_seed_gives_the_same_row_twice(bench, quick, name, data, model):
+def test_a_seed_gives_the_same_row_twice(bench, quick):
     def row(seed=3):
-        found, _ = quick.run("main", bench.SYSTEMS[name], data, model, seed, 3e-3)
+        found, _ = quick.run("main", bench.SYSTEMS["table"], "wine", "kron", seed, 3e-3)
         return {k: v for k, v in found.items() if k != "cpu_seconds"}
     first = row()
     assert row(5) != first == row()
@@ -192,19 +190,13 @@ def test_rows_resume(bench, small, tmp_path, monkeypatch):
     assert asked == [("main", "table", "nd", 1, 1e-2)] and read_rows(out)[-1]["seed"] == "1"
 
 
-def test_ragged_series_are_read(small):
+def test_ragged_series_are_read_and_hours_that_are_not_there_do_not_count(bench, small):
     found, classes, _ = small.waves("JapaneseVowels")
     x, mask, y = found["TRAIN"]
     assert classes == 3 and x.shape == (15, mask.shape[1], 3) and 5 <= mask.sum(1).min() and mask.sum(1).max() <= 9
     assert not x[~mask].any() and y.tolist() == [0, 1, 2] * 5
     torch.testing.assert_close(x[mask].mean(0), torch.zeros(3), atol=1e-5, rtol=0)
-
-
-def test_masked_hours_do_not_count(bench, small):
-    torch.manual_seed(0)
-    task = bench.SYSTEMS["waves"].task("JapaneseVowels", 0)
-    model = task.make["nd"]().eval()
-    x, mask, _ = task.parts[2]
+    model = bench.SYSTEMS["waves"].task("JapaneseVowels", 0).make["nd"]().eval()
     torch.testing.assert_close(model(x + 9.0 * ~mask[..., None], mask), model(x, mask))
 
 
@@ -226,20 +218,13 @@ def test_a_search_widens_its_grid():
 def test_layers_are_what_they_are_called(bench):
     layers = importlib.import_module("studies.ndlinear.systems.layers")
     from studies.kin.kin import forms
-    torch.manual_seed(0)
-    x = torch.randn(5, 24)
-    some = layers.KronSum((2, 3, 4), (3, 2, 5), 3)
+    x, some = torch.randn(5, 24), layers.KronSum((2, 3, 4), (3, 2, 5), 3)
     nn.init.normal_(some.terms[0].layer.biases[1])
     whole = some(x)
     some.SMALL = 0
     torch.testing.assert_close(some(x), whole)
     train = layers.TensorTrain((2, 3, 4), (3, 2, 5), 3)
-    form = forms()["tensor_train"](x, *train.cores)
-    torch.testing.assert_close(train(x), form)
-    torch.testing.assert_close(train(x.reshape(5, 1, 24))[:, 0], form)
-    assert layers.tcl(16, 16)(torch.zeros(1, 16)).abs().sum() == 0
-    with pytest.raises(ValueError, match="kind is 'sparse'"):
-        layers.plan(lambda linear, width: linear(4, width), "sparse", 4)
+    torch.testing.assert_close(train(x.reshape(5, 1, 24))[:, 0], forms()["tensor_train"](x, *train.cores))
 
 
 def test_training_ends_when_validation_turns(bench):
@@ -283,18 +268,14 @@ def test_verdicts_are_paired_and_corrected(bench):
     _, t, p = verdicts.paired(a, b)
     assert (t, p) == pytest.approx(tuple(stats.ttest_rel(a, b)))
     assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert verdicts.paired([1, 1], [1, 1])[2] == 1.0
     rows = [dict(study="main", system="table", data="wine", data_sha="x", model=m, seed=str(s), rate="0.01",
                  test=str(v), validation="1", stopped="turned", code="c")
             for m, values in (("nd", a), ("dense", b)) for s, v in enumerate(values)]
     rows.insert(0, dict(rows[0], data_sha="an earlier state", test="100"))
-    rows += [dict(rows[-1], model="nd", study="rate", rate=str(r), validation=str(v))
-             for r, v in ((1e-3, 1.0), (3e-3, 0.5))]
     (found,) = verdicts.comparisons(rows, bench.SYSTEMS)
     assert found["ours"] == "nd" and found["better"] and found["p"] == pytest.approx(p)
     text = "\n".join(verdicts.summary(rows, bench.SYSTEMS))
-    assert "nd against dense: ahead on 1 of 1" in text
-    assert "nd - dense = +0.4" in text and "best rate at an edge: table, wine, x, nd" in text
+    assert "nd against dense: ahead on 1 of 1" in text and "nd - dense = +0.4" in text
 
 
 @pytest.fixture
@@ -377,19 +358,6 @@ def test_the_grid_of_settings_has_the_networks_of_the_systems_and_resumes(tmp_pa
     settings.run(out, [0], ["digits"], grid, cap=1)
     rows = read_rows(out)
     assert [(r["model"], r["batch"]) for r in rows] == [("dense", "64"), ("nd", "64"), ("dense", "128"), ("nd", "128")]
-
-
-def test_spread_and_width_are_read_as_the_plan_says():
-    settings = importlib.import_module("studies.ndlinear.ndlinear_settings")
-    def test(*of, w, seed):
-        return "" if of == ("dense", 0.01) else str(0.9 + w / 10240 + seed / 100)
-    rows = [dict(data="digits", model=model, width=str(w), batch="32", rate=str(rate), seed=str(seed),
-                 validation=str(1 / w), test=test(model, rate, w=w, seed=seed))
-            for model in ("dense", "nd") for w in settings.WIDTHS for rate in settings.PRINTED for seed in range(3)]
-    found = {c["what"]: c["difference"] for c in settings.comparisons(rows)}
-    assert found["nd, width 512 - 256"] == pytest.approx(0.025)
-    # a dense run that diverged has one chance in ten: its spread is larger by what lies between
-    assert found["spread, nd - dense"] == pytest.approx((384 / 10240) - sum(0.95 + s / 100 - 0.1 for s in range(3)) / 3)
 
 
 def test_the_page_reads_the_settings_as_the_script_does():
