@@ -260,12 +260,9 @@ def test_the_opening_is_run_with_its_own_code():
 def test_growth_has_a_row_for_each_case_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
     "What takes too long is left out with all larger grids of that layer; the row says so, and the others go on."
     growth, out, more, cpu = load("growth"), tmp_path / "rows.csv", tmp_path / "more.csv", torch.device("cpu")
-    monkeypatch.setattr(growth, "CUBES", [(2,) * 3, (3,) * 3])
-    monkeypatch.setattr(growth, "TABLES", [(2, 3)])
-    monkeypatch.setattr(growth, "STREAMS", [(2, 2, 2)])
-    monkeypatch.setattr(growth, "DIM", 16)
+    for name, value in dict(CUBES=[(2,) * 3, (3,) * 3], TABLES=[(2, 3)], STREAMS=[(2, 2, 2)], DIM=16).items():
+        monkeypatch.setattr(growth, name, value)
     chosen = list(growth.cases())
-    assert growth.run(out, chosen, 5.0, 1.0, cpu, dry=True) == len(chosen) and not out.exists()
     assert [growth.run(out, some, 5.0, 1.0, cpu) for some in (chosen[:7], chosen)] == [7, len(chosen) - 7]
     rows = read_rows(out)
     assert len({tuple(r[k] for k in growth.KEY) for r in rows}) == len(rows) == len(chosen)
