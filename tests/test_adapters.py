@@ -302,6 +302,12 @@ def test_what_could_not_be_loaded_is_not_saved(change, tmp_path):
                        r"it; with adapters, call remove_adapters\(merge\(model\)\)"):
         change(model).save(tmp_path / "new")
     assert not (tmp_path / "new").exists()
+    if any(isinstance(m, NdLoRA) for m in model.modules()):
+        shake(model).eval()
+        x = tensor(2, 6, 8, 1, dtype=torch.float32)
+        y = model(x)
+        remove_adapters(merge(model)).save(tmp_path / "new")
+        assert_close(hot_load(tmp_path / "new")(x), y, rtol=1e-4, atol=1e-5)
 
 
 def test_a_subclass_with_a_constructor_of_its_own_is_saved_as_before(tmp_path):
@@ -311,18 +317,6 @@ def test_a_subclass_with_a_constructor_of_its_own_is_saved_as_before(tmp_path):
     model = Own(classifier().config, "mine")
     model.save(tmp_path)
     assert torch.equal(hot_load(tmp_path).head.weight, model.head.weight)
-
-
-@kinds
-def test_the_ways_out_that_an_error_names_lead_out(kind, tmp_path):
-    model, x = shake(add_adapters(classifier(), "*.ff.*", kind)).eval(), tensor(2, 6, 8, 1, dtype=torch.float32)
-    y = model(x)
-    torch.save(model.state_dict(), tmp_path / "state.pt")
-    again = add_adapters(classifier(), "*.ff.*", kind).eval()
-    again.load_state_dict(torch.load(tmp_path / "state.pt"))
-    assert_close(again(x), y, rtol=0, atol=0)
-    remove_adapters(merge(model)).save(tmp_path / "m")
-    assert_close(hot_load(tmp_path / "m")(x), y, rtol=1e-4, atol=1e-5)
 
 
 def test_fit_leaves_of_an_adapted_model_its_weights_alone(tmp_path):

@@ -185,13 +185,19 @@ def test_bases_of_eight_bits_are_adapted(peft, Config, dtype, tmp_path):
 
 
 def test_merging_equals_the_adapted_model_and_leaves_plain_layers(peft, Config):
+    "Also of two adapters, of which each acts and trains alone until both are active."
     net = adapted(peft, Config(target_modules=TARGETS, terms=2, modes=3, init_weights=False))
     y = net(X)
     assert_close(copy.deepcopy(net).unload()(X), model()(X), rtol=0, atol=0)
     net.merge_adapter()
     with net.disable_adapter():
         assert_close(net(X), model()(X), rtol=0, atol=0)
-    net.add_adapter("second", Config(target_modules=TARGETS, init_weights=False))
+    net.add_adapter("second", Config(target_modules=["to_v", "down"], init_weights=False))
+    assert_close(net(X), y, rtol=0, atol=0)
+    net.set_adapter("second")
+    trained = [n for n, p in net.named_parameters() if p.requires_grad]
+    assert trained and all("ndlora_terms.second" in n for n in trained)
+    assert (net(X) - y).abs().max() > 1e-3
     net.base_model.set_adapter(["default", "second"])
     both, layer = net(X), net.base_model.model.encoder.blocks[0].ff.up
     net.merge_adapter()
@@ -221,32 +227,6 @@ def test_taking_a_merge_apart_is_exact_also_in_half_precision(peft, Config):
     x = X.bfloat16()
     assert net(x).dtype == torch.bfloat16
     assert_close(net.merge_and_unload()(x).float(), net(x).float(), rtol=0.05, atol=0.05)
-
-
-def test_several_adapters(peft, Config):
-    "Each acts alone, both act together, one can be taken out; and only the active one trains."
-    one, two = (Config(target_modules=t, terms=n, init_weights=False) for t, n in ((TARGETS, 1), (["to_v", "down"], 2)))
-    net = adapted(peft, one)
-    y1 = net(X)
-    torch.manual_seed(5)
-    net.add_adapter("second", two)
-    assert_close(net(X), y1, rtol=0, atol=0)
-    net.set_adapter("second")
-    y2 = net(X)
-    trained = [n for n, p in net.named_parameters() if p.requires_grad]
-    assert trained and all("ndlora_terms.second" in n for n in trained)
-    assert (y1 - y2).abs().max() > 1e-3
-    net.base_model.set_adapter(["default", "second"])
-    both = net(X)
-    plain = model()
-    for name, layer in net.named_modules():
-        if hasattr(layer, "ndlora_terms"):
-            base = plain.get_submodule(name.removeprefix("base_model.model."))
-            base.weight.data += sum(map(layer.get_delta_weight, layer.ndlora_terms))
-    assert_close(both, plain(X), rtol=0, atol=1e-12)
-    net.delete_adapter("second")
-    net.set_adapter("default")
-    assert_close(net(X), y1, rtol=0, atol=1e-12)
 
 
 def test_lora_of_peft_still_works_beside_it(peft, Config):

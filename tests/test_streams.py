@@ -332,36 +332,31 @@ def test_steps_are_exported(kind, kernel, strict):
     assert all(a.equal(b) for a, b in zip(flat(after), flat(want), strict=True))
 
 
-NEAR = {0: dict(window=1, dilation=2, bias="learned", reach=3), 1: dict(bias="alibi")}
-
-
-@pytest.mark.parametrize("options, masked", [
-    (dict(kernel=KERNELS["elu"]), False), (dict(rotary=Rotary(DIM // HEADS), by_mode=NEAR), True)], ids=["elu", "near"])
-def test_compiled_steps_are_compiled_no_more_after_three(options, masked):
+def test_compiled_steps_are_compiled_no_more_after_three():
     """Where the state does not grow for ever: of the first frame, of the second, which has a state, and of the third,
     where its number is an input."""
     torch.compiler.reset()
-    layer, made = make(K, (8, 3), 0, **options), CompileCounter()
-    once, state = torch.compile(step, backend=made, fullgraph=True), None
-    x, mask = tensor(2, 8, 3, DIM), random_mask(2, 8, 3) if masked else None
+    layer, made = make(K, (8, 3), 0, KERNELS["elu"]), CompileCounter()
+    once, state, x = torch.compile(step, backend=made, fullgraph=True), None, tensor(2, 8, 3, DIM)
     with torch.no_grad():
-        whole = layer(x, mask)
+        whole = layer(x)
         for t in range(8):
-            y, state = once(layer, x[:, t], state, None if mask is None else mask[:, t])
+            y, state = once(layer, x[:, t], state)
             assert_close(y, whole[:, t])
             assert made.frame_count <= min(t + 1, 3)
 
 
 def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three():
     torch.compiler.reset()
-    config = SegmenterConfig(patch=(1, 2), dim=8, depth=1, heads=2, causal=(0,), attention="axial",
-                             attention_options={"by_mode": {0: dict(window=2)}})
-    model, made = make_model(config).double().eval(), CompileCounter()
-    compiled, state, x, few = torch.compile(steps, backend=made), None, tensor(2, 8, 4, 1), []
+    near = {0: dict(window=1, dilation=2, bias="learned", reach=3), 1: dict(bias="alibi")}
+    model = make_model(SegmenterConfig(patch=(1, 2), dim=8, depth=2, heads=2, causal=(0,), attention="product+axial",
+                                       attention_options={"by_mode": near})).double().eval()
+    made, x, mask = CompileCounter(), tensor(2, 8, 4, 1), random_mask(2, 8, 4)
+    compiled, state, few = torch.compile(steps, backend=made), None, []
     with torch.no_grad():
-        whole = model(x)
+        whole = model(x, mask)
         for t in range(8):
-            y, state = compiled(model, x[:, t:t + 1], state)
+            y, state = compiled(model, x[:, t:t + 1], state, mask[:, t:t + 1])
             assert_close(y, whole[:, t:t + 1])
             few.append(made.frame_count)
     assert few[2] == few[-1]
