@@ -149,7 +149,7 @@ def test_nothing_leaks_from_the_future(case, data):
 
 @each([case for case in (*ATTENTION, *GRIDS) if case.name in (
     "product", "sum", "full", "hot1 kernel", "causal product", "other grid, full", "other grid, product",
-    "other grid, multiscale")])
+    "other grid, multiscale causal")])
 def test_dropout_acts_in_training_only(case):
     layer, x = case.layer(dropout=0.5), case.input(3, sizes=(6, 5, 4)[:case.order])
     calm = layer(x)
