@@ -36,9 +36,10 @@ CHOICES = [("mean", "before", True, True), ("sum", "after", False, False), ("rsq
 
 
 def cases():
-    "Each cut with two of the settings, in turn."
+    "Each cut with two of the settings, in turn; and factors so thin that no map is formed, with a causal mode beside."
     for i, cut in enumerate(CUTS):
         yield from ((*cut, SETTINGS[(i + j) % len(SETTINGS)]) for j in (0, 3))
+    yield from ((*CUTS[-1], ("random", combine, masked)) for combine, masked in (("product", True), ("sum", False)))
 
 
 def make_kernel(name):
