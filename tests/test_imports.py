@@ -15,24 +15,42 @@ FILES = [p for p in sorted(PACKAGE.rglob("*.py")) if p.parent != PACKAGE or not 
 MODULES = ["hot_nbdev", *(".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for p in FILES)]
 HEAVY = ["tensorly", "scipy", "matplotlib", "sklearn", "medmnist", "accelerate", "pandas", "pooch", "IPython", "nbdev",
          "monai"]
-
-
 LAYERS = ["KroneckerAttention", "FullAttention", "AxialAttention", "DividedAttention", "MultiscaleAttention",
           "NoAttention", "PositiveRandomFeatures", "Rotary", "PatchEmbed", "Block", "NdLinear"]
-CASES = {module: f"import {module}" for module in MODULES} | {
+OTHERS = ["models", "model_config", "names", "transformer", "train", "data", "commands", "adapters", "plot"]
+PARTS = sorted({module.rpartition(".")[0] for module in MODULES} - {""})
+CASES = {f"all of {part}": "\n".join(f"import {m}" for m in MODULES if m.rpartition(".")[0] == part)
+         for part in PARTS} | {
     f"{names[0]} from the top": f"from hot_nbdev import {', '.join(names)}"
     for names in (LAYERS, ["HOTClassifier", "HOTConfig", "make_model", "load_model"], ["fit", "TrainConfig"])}
 CASES |= {f"{kind} by load_model": f"""
 from hot_nbdev import load_model
 assert type(load_model("{kind}")).__name__ == "{name}"
 """ for kind, name in [("linear", "LinearForecaster"), ("ndlinear", "HOTClassifier")]}    # nobody imports them
+CASES["a layer alone"] = f"""
+from hot_nbdev import KroneckerAttention
+found += {{f"hot_nbdev.{{name}}" for name in {OTHERS}}} & set(sys.modules)
+"""
+USED = """
+import tensorly as tl
+state = lambda: [tl.get_backend(), torch.get_default_dtype(), torch.get_num_threads(), torch.initial_seed()]
+before = state()
+from hot_nbdev import KroneckerAttention
+from hot_nbdev.factorization import cp
+from hot_nbdev.tensor import outer
+cp(outer(torch.ones(2), torch.ones(3), torch.ones(2)), rank=1)
+assert before == state(), (before, state())
+"""
 
-# torch is imported once; then each case is a process of its own that begins there
+# the package and torch are imported once; then each case is a process of its own that begins there
 EACH = f"""
 import json, os, sys, traceback
+import hot_nbdev
+hot_nbdev.__version__, dir(hot_nbdev)
+print(json.dumps(["nothing but the package", list(sys.modules)]), flush=True)
 import torch
 had = set(sys.modules)
-for case, code in {CASES}.items():
+for case, code in {CASES | {"settings": USED}}.items():
     if os.fork() == 0:
         found = []
         try:
@@ -40,7 +58,7 @@ for case, code in {CASES}.items():
         except BaseException:
             found = [traceback.format_exc()]
         heavy = {HEAVY} + ["safetensors"] * case.endswith("top")
-        found += [m for m in heavy if m in sys.modules and m not in had]
+        found += [m for m in heavy if m in sys.modules and m not in had and case != "settings"]
         os.write(1, (json.dumps([case, found]) + chr(10)).encode())
         os._exit(0)
     os.wait()
@@ -64,42 +82,17 @@ def test_import_is_light(heavy, case):
     assert heavy[case] == []
 
 
-USE = """
-import json, sys
-import hot_nbdev
-hot_nbdev.__version__, dir(hot_nbdev)
-print(json.dumps(list(sys.modules)))
-import tensorly as tl, torch
-state = lambda: str([tl.get_backend(), torch.get_default_dtype(), torch.get_num_threads(), torch.initial_seed()])
-before = state()
-from hot_nbdev import KroneckerAttention
-print(json.dumps(list(sys.modules)))
-from hot_nbdev.factorization import cp
-from hot_nbdev.tensor import outer
-cp(outer(torch.ones(2), torch.ones(3), torch.ones(2)), rank=1)
-print(json.dumps([before, state()]))
-"""
+def test_the_package_alone_imports_no_torch(heavy):
+    loaded = heavy["nothing but the package"]
+    assert not {m for m in loaded if m.startswith("hot_nbdev.")} | {"torch", "numpy", *HEAVY} & set(loaded)
 
 
-@pytest.fixture(scope="module")
-def used(tmp_path_factory):
-    "Of a fresh process: modules that the package loads, and then a layer; settings before and after use."
-    return list(map(json.loads, fresh(USE, tmp_path_factory.mktemp("used")).splitlines()))
+def test_a_layer_does_not_load_models_or_training(heavy):
+    assert heavy["a layer alone"] == []
 
 
-def test_the_package_alone_imports_no_torch(used):
-    found = used[0]
-    assert not {m for m in found if m.startswith("hot_nbdev.")} | {"torch", "numpy", *HEAVY} & set(found)
-
-
-def test_a_layer_does_not_load_models_or_training(used):
-    others = ["models", "model_config", "names", "transformer", "train", "data", "commands", "adapters", "plot"]
-    assert "hot_nbdev.kronecker_attention" in used[1] and not set(used[1]) & {f"hot_nbdev.{name}" for name in others}
-
-
-def test_import_and_use_leave_global_settings_alone(used):
-    before, after = used[2]
-    assert before == after
+def test_import_and_use_leave_global_settings_alone(heavy):
+    assert heavy["settings"] == []
 
 
 def test_the_list_of_names_can_be_read_and_is_complete():

@@ -1,10 +1,8 @@
 """The page of promises and the long tests behind it: names that lead to tests, parts that notice what goes wrong."""
-import ast
 import json
 import os
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import stress
@@ -15,25 +13,13 @@ from hot_nbdev.train.results import read_rows
 ROWS = read_rows(stress.ROOT / "nbs" / "promises.csv")
 
 
-def problems(rows):
-    "What is wrong with the rows: a topic, a promise, its limits, tests as file::name, parts of tests/stress.py."
-    named = {file: {getattr(node, "name", "") for node in ast.parse((stress.ROOT / "tests" / file).read_text()).body}
-             for file in {t.partition("::")[0] for row in rows for t in row["tests"].split()}}
-    for number, row in enumerate(rows, 2):
-        yield from (f"line {number}: {key} is empty" for key in ("topic", "promise", "within", "tests") if not row[key])
-        for file, _, name in (t.partition("::") for t in row["tests"].split()):
-            if not name.startswith("test_") or name not in named[file]:
-                yield f"line {number}: there is no test {name} in {file}"
-        yield from (f"line {number}: there is no part {p} of tests/stress.py"
-                    for p in row["stress"].split() if p not in stress.PARTS)
-
-
 def test_every_promise_names_tests_that_are_there():
-    assert list(problems(ROWS)) == []
-    wrong = [{**ROWS[0], "tests": "test_contracts.py::test_no_such", "stress": "nothing", "within": ""}]
-    assert [text.partition(": ")[2] for text in problems(wrong)] == [
-        "within is empty", "there is no test test_no_such in test_contracts.py",
-        "there is no part nothing of tests/stress.py"]
+    for number, row in enumerate(ROWS, 2):
+        assert all(row[key] for key in ("topic", "promise", "within", "tests")), f"line {number}"
+        assert set(row["stress"].split()) <= set(stress.PARTS), f"line {number}"
+        for file, _, name in (test.partition("::") for test in row["tests"].split()):
+            text = (stress.ROOT / "tests" / file).read_text()
+            assert re.search(rf"^def {name}\(", text, re.M) and name.startswith("test_"), f"line {number}: {name}"
 
 
 def test_the_page_shows_each_topic_of_the_ledger_once():
@@ -49,17 +35,10 @@ def test_parts_of_the_long_run_are_those_of_the_page_and_of_the_rows():
     assert "PARTS = " + json.dumps(list(stress.PARTS)) in page.replace('\\"', '"')
 
 
-@pytest.mark.parametrize("part, share", [("shapes", 0.001), ("kills", 0.001), ("appends", 0.02), ("files", 0.006),
-                                         ("disk", 0.05)])
+@pytest.mark.parametrize("part, share", [("appends", 0.02), ("files", 0.006), ("disk", 0.05)])
 def test_parts_of_the_long_run_work(part, share):
     found = stress.run(part, share)
     assert found.tried >= int(stress.PARTS[part][1] * share) > 0 and found.wrong == [] and found.what
-
-
-def test_examples_are_counted(monkeypatch):
-    said = "    - 7 passing, 1 failing, and 0 invalid test cases\nFAILED tests/a.py::test_b - x\n"
-    monkeypatch.setattr(stress.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stdout=2 * said))
-    assert stress.run("properties")[:2] == (14, 2 * ["tests/a.py::test_b"])
 
 
 def test_files_notice_errors_that_are_none_or_name_nothing(monkeypatch):

@@ -1,8 +1,7 @@
 """The README says what is so: its snippets run, its links lead somewhere."""
 import re
-import subprocess
-import sys
 
+import forks
 import nbformat
 from chapters import NBS, ROOT
 
@@ -13,12 +12,12 @@ TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 SITE = "https://hot-nbdev.github.io/hot_nbdev/"
 
 
-def test_the_snippets_run_in_one_go(tmp_path):
+def test_the_snippets_run_in_one_go(tmp_path, monkeypatch):
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
-                          env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""})
-    assert done.returncode == 0, done.stderr
-    whole = re.search(r"whole model +(\d+) +(\d+)", done.stdout)
+    monkeypatch.chdir(tmp_path)
+    status, said = forks.run(tmp_path / "said.txt", exec, code, {"__name__": "__main__"})
+    assert status == 0, said
+    whole = re.search(r"whole model +(\d+) +(\d+)", said)
     assert "{:,} parameters become {:,}".format(*map(int, whole.groups())) in TEXT
 
 

@@ -10,6 +10,9 @@ import yaml
 from chapters import ROOT
 from nbformat.v4 import new_code_cell, new_notebook
 
+# the cells here need no torch, which takes seconds
+execute.FORKS.set_forkserver_preload(["matplotlib.pyplot", "execnb.shell", "nbformat"])
+
 
 def write(path, *cells):
     nbformat.write(new_notebook(cells=[new_code_cell(c) for c in cells]), path)

@@ -298,16 +298,20 @@ class Book:
         "Read the notebooks as they are, and tell what is wrong in them."
         self.pandoc("check", Path(), self.pages(self.nbs, Reader(self.nbs)))
 
+    @property
+    def texts(self) -> Path:
+        "Where `markdown` keeps what it gives: another file when a notebook or the converter has changed."
+        files = [*sorted(self.nbs.glob("*.ipynb")), self.nbs / "references.bib", HERE / "book.lua", Path(__file__)]
+        key = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+        return self.root / "_build" / "book" / f"texts-{key[:12]}.json"
+
     def markdown(self) -> dict[str, list[str]]:
         "`notebook#cell` -> its text as Jupyter shows it, and where that differs, without answers. It is kept."
-        files = [*sorted(self.nbs.glob("*.ipynb")), self.nbs / "references.bib", HERE / "book.lua", Path(__file__)]
-        folder = self.root / "_build" / "book"
-        key = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-        path = folder / f"texts-{key[:12]}.json"
+        path = self.texts
         if not path.exists():
             pages = [{**page, "cells": [c for c in page["cells"] if c["kind"] == "markdown" or c.get("caption")]}
                      for page in self.pages(self.nbs, Reader(self.nbs))]
-            for old in folder.glob("texts-*.json"):
+            for old in path.parent.glob("texts-*.json"):
                 old.unlink()
             self.pandoc("jupyter", path, pages)
         return load(path)
