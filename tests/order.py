@@ -1,7 +1,8 @@
 """Which tests share a worker, and which files begin first, where pytest-xdist spreads them over processes."""
 import pytest
 
-FIRST = ["test_site.py", "test_contracts.py", "test_ragged.py", "test_models.py", "test_book.py", "test_training.py"]
+FIRST = ["test_site.py", "test_contracts.py", "test_streams.py", "test_ragged.py", "test_bench.py",
+         "test_ndlinear_systems.py", "test_tables.py", "test_printed.py", "test_book.py"]
 ALONE = "test_chapters.py"          # each of its tests goes to whoever is free
 
 
