@@ -52,8 +52,8 @@ def _types(f: dataclasses.Field) -> tuple:     # the type, that of each value of
 
 # %% ../nbs/41_config.ipynb #bcab75fd
 @cache
-def _bounds(f: dataclasses.Field) -> list:
-    return [(*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata[name] is not None]
+def _bounds(f: dataclasses.Field) -> tuple:     # how it is compared, in words, with what
+    return tuple((*said, f.metadata[name]) for name, said in _BOUNDS.items() if f.metadata[name] is not None)
 
 def _fits(f: dataclasses.Field, value) -> bool:
     "Is this what the field, or one of its values, may be?"
