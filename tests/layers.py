@@ -26,7 +26,7 @@ from slow import (
 
 from hot_nbdev import names
 from hot_nbdev.attention import formed
-from hot_nbdev.kernels import KernelMap
+from hot_nbdev.kernels import KernelMap, PositiveRandomFeatures, elu_features
 from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.streams import steps
 from hot_nbdev.tied import MixedAttention
@@ -51,6 +51,25 @@ def random_mask(*shape, seed=2):
 
 def draw_sizes(data, count, most=3):
     return tuple(data.draw(st.lists(st.integers(1, most), min_size=count, max_size=count)))
+
+
+KERNELS = {"softmax": None, "elu": elu_features, "random": PositiveRandomFeatures(DIM // HEADS, 6)}
+WINDOWS = [dict(window=2), dict(window=2, dilation=2, bias="alibi"), dict(window=0), dict(bias="learned", reach=2),
+           dict(window=9, bias="learned", reach=9)]
+
+
+def made(kind, order=2, kernel="softmax", **options):
+    "A layer in float64, with a kernel by its name; tables, which begin as zeros, have numbers."
+    torch.manual_seed(order)
+    if KERNELS[kernel]:
+        options["kernel"] = copy.deepcopy(KERNELS[kernel])
+    if kind is Multi:
+        options["stride"] = (1, 2, 2)[:order]
+    layer = kind(DIM, HEADS, order, **options).double().eval()
+    for name, p in layer.named_parameters():
+        if "table" in name:
+            torch.nn.init.normal_(p)
+    return layer
 
 
 def stepped(layer, x, mask, c, cuts):

@@ -10,7 +10,9 @@ from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
+from ways import Lines
 
+from hot_nbdev import sharding
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.model_config import HOTConfig, SegmenterConfig
@@ -22,8 +24,7 @@ from hot_nbdev.replacing import FlatNdLinear, NdFeedForward
 from hot_nbdev.sharding import local_part, part_sizes, sent, shard_modes, sum_gradients, whole_tensor
 from hot_nbdev.transformer import Block, FeedForward
 
-KERNELS = {"softmax": None, "elu": lambda: elu_features,
-           "random": lambda: PositiveRandomFeatures(DIM // HEADS, 3)}
+KERNELS = {"softmax": None, "elu": elu_features, "random": PositiveRandomFeatures(DIM // HEADS, 3).double()}
 # sizes, causal modes, mode -> axis of the mesh of 2 × 2 processes, or of 4 ("all")
 CUTS = [((5,), (), {0: "all"}), ((5, 3), (), {0: "all"}), ((2, 7), (), {1: "all"}), ((5, 3, 4), (), {1: "a"}),
         ((5, 3, 4), (), {2: "a", 0: "b"}), ((4, 6, 2), (0,), {1: "all"}), ((5, 3, 4), (0,), {0: "all"}),
@@ -40,10 +41,6 @@ def cases():
     for i, cut in enumerate(CUTS):
         yield from ((*cut, SETTINGS[(i + j) % len(SETTINGS)]) for j in (0, 3))
     yield from ((*CUTS[-1], ("random", combine, masked)) for combine, masked in (("product", True), ("sum", False)))
-
-
-def make_kernel(name):
-    return KERNELS[name]() if KERNELS[name] else None
 
 
 def expected(sizes, causal, parts, ranks, masked, batch, size=8):
@@ -94,7 +91,7 @@ def layers(meshes, note):
         torch.manual_seed(i)
         layer = kronecker(DIM, HEADS, len(sizes), combine=combine, pool=pool, project=project, qk_norm=norm,
                           shared=shared, temperature=bool(i % 3), qk_center=bool(i % 2), causal=causal,
-                          kernel=make_kernel(kernel), rotary=Rotary(DIM // HEADS) if i % 7 else None,
+                          kernel=KERNELS[kernel], rotary=Rotary(DIM // HEADS) if i % 7 else None,
                           by_mode={-1: dict(window=1, bias="alibi")} if i % 3 == 1 else None).double()
         x, mask = tensor(2, *sizes, DIM, seed=i), random_mask(2, *sizes, seed=i) if masked else None
         if masked:
@@ -240,29 +237,19 @@ def errors(meshes, note):
             note["error patch"] = 1.0
 
 
-@contextlib.contextmanager
-def counting_lines(file):
-    "Lines that run inside count towards the coverage of the tests, where that is measured."
-    if file is None:
-        yield
-        return
-    from coverage import Coverage
-    measured = Coverage(file, data_suffix=True, source=["hot_nbdev"])
-    measured.start()
-    yield
-    measured.stop()
-    measured.save()
-
-
 def work(rank, folder, count, coverage_file=None):
-    "One of the processes."
+    "One of the processes. Lines that run in the first count towards the coverage of the tests, where that is measured."
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=count)
     meshes = {"all": init_device_mesh("cpu", (count,), mesh_dim_names=("all",)),
               "square": init_device_mesh("cpu", (2, count // 2), mesh_dim_names=("a", "b"))}
-    note = {}
-    with counting_lines(coverage_file if rank == 0 else None):
+    note, lines = {}, Lines(
+        sharding, but=["def __deepcopy__"], data_file=coverage_file or f"{folder}/lines", data_suffix=True)
+    with lines.collect() if rank == 0 else contextlib.nullcontext():
         for part in (layers, models, uneven, linear, second, beside_data, errors):
             part(meshes, note)
+    if rank == 0:
+        note = {"lost": lines.lost()} | note
+        lines.save()
     torch.save(note, f"{folder}/{rank}.pt")
     distributed.destroy_process_group()

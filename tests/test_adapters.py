@@ -12,7 +12,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.testing import assert_close
 from torch.utils.data import TensorDataset
+from ways import every_line
 
+from hot_nbdev import adapter_files, adapters
 from hot_nbdev.adapter_files import adapter_state_dict, load_adapters, save_adapters
 from hot_nbdev.adapters import ADAPTERS, LoRA, NdLoRA, add_adapters, merge, remove_adapters, unmerge
 from hot_nbdev.model_config import ClassifierConfig
@@ -24,6 +26,7 @@ from hot_nbdev.train.tasks import Classification
 
 F64 = torch.float64
 kinds = pytest.mark.parametrize("kind", ADAPTERS)
+lines = every_line(adapters, adapter_files, but=["def extra_repr"])
 
 
 def mlp(dtype=F64, bias=True, seed=0):

@@ -26,19 +26,23 @@ def bench():
     return importlib.import_module("studies.ndlinear.ndlinear_systems")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def what_is_counted_is_not_drawn():
-    "Looking for widths makes hundreds of models without numbers; without their starts it takes a third of the time."
-    layers, counted = importlib.import_module("studies.ndlinear.systems.layers"), pytest.MonkeyPatch()
+@pytest.fixture(scope="module")
+def systems(bench):
+    "The modules that the script is made of, as attributes."
+    return importlib.import_module("studies.ndlinear.systems")
 
-    def size(make, size=layers.size):
+
+@pytest.fixture(scope="module", autouse=True)
+def what_is_counted_is_not_drawn(systems):
+    "Looking for widths makes hundreds of models without numbers; without their starts it takes a third of the time."
+    def size(make, size=systems.layers.size):
         with pytest.MonkeyPatch.context() as patch:
             for name in ("uniform_", "kaiming_uniform_", "normal_", "zeros_", "ones_"):
                 patch.setattr(nn.init, name, lambda t, *_, **__: t)
             return size(make)
-    counted.setattr(layers, "size", size)
-    yield
-    counted.undo()
+    with pytest.MonkeyPatch.context() as counted:
+        counted.setattr(systems.layers, "size", size)
+        yield
 
 
 def words(n, seed):
@@ -48,30 +52,31 @@ def words(n, seed):
     return " ".join(w + "\n" * (k % 8 == 7) for k, w in enumerate(made))
 
 
+def joined(values):
+    return ",".join(f"{v:.4f}" for v in values)
+
+
 def write_waves(folder, name, channels, classes, least, most, g):
+    (at := folder / "datasets" / "data" / name).mkdir(parents=True)
     for part in ("TRAIN", "TEST"):
         lines = ["#a comment", f"@problemName {name}", f"@classLabel true {' '.join(classes)}", "@data"]
         for label in classes * 5:
             n = int(torch.randint(least, most + 1, (), generator=g))
-            values = torch.randn(channels, n, generator=g)
-            lines.append(":".join([",".join(f"{v:.4f}" for v in row) for row in values.tolist()] + [label]))
-        at = folder / "datasets" / "data" / name
-        at.mkdir(parents=True, exist_ok=True)
+            lines.append(":".join([*map(joined, torch.randn(channels, n, generator=g).tolist()), label]))
         (at / f"{name}_{part}.ts").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture
-def small(bench, tmp_path, monkeypatch):
+def small(systems, tmp_path, monkeypatch):
     "Small files of the layout of the real ones, and no model kept from an earlier test."
-    sources = importlib.import_module("studies.ndlinear.systems.sources")
-    images, language = (importlib.import_module(f"studies.ndlinear.systems.{name}") for name in ("images", "language"))
+    sources, images = systems.sources, systems.images
     g, data = torch.Generator().manual_seed(0), tmp_path / "data"
     data.mkdir()
     monkeypatch.setenv("HOT_DATA", str(data))
     values = torch.randn(260, 7, generator=g).cumsum(0) / 4
-    (data / "ETTh1.csv").write_text("date,a,b,c,d,e,f,OT\n" + "\n".join(
-        f"2020-01-01 {k:04d}," + ",".join(f"{v:.4f}" for v in row) for k, row in enumerate(values.tolist())) + "\n")
-    monkeypatch.setattr(importlib.import_module("studies.ndlinear.systems.forecasts"), "ENDS", (120, 180, 260))
+    (data / "ETTh1.csv").write_text("date,a,b,c,d,e,f,OT\n" + "".join(
+        f"2020-01-01 {k:04d},{joined(row)}\n" for k, row in enumerate(values.tolist())))
+    monkeypatch.setattr(systems.forecasts, "ENDS", (120, 180, 260))
     monkeypatch.setattr(images, "DRAWN", 12)
     for name in ("vessel", "adrenal"):
         arrays = {}
@@ -94,7 +99,7 @@ def small(bench, tmp_path, monkeypatch):
         f.cache_clear()
     yield sources
     images.TEACHERS.clear()
-    language.BASES.clear()
+    systems.language.BASES.clear()
     for f in cached:
         f.cache_clear()
 
@@ -104,10 +109,9 @@ def quick(bench, small, tmp_path):
     return bench.Bench(tmp_path / "rows.csv", tmp_path / "keep", quick=True)
 
 
-def check_sizes(system, make, where):
+def check_sizes(system, make, where, layers):
     """Within five percent of NdLinear; the wide NdLinear of the language model, of the dense model. Adapters count what
     they say."""
-    layers = importlib.import_module("studies.ndlinear.systems.layers")
     if system.name == "adapters":
         sizes, blocks = {kind: layers.count(f()) for kind, f in make.items()}, 2
         assert sizes["lora-2"] == 2 * sizes["lora-1"] == 4 * blocks * (4 * 64 + 320)
@@ -123,14 +127,13 @@ def check_sizes(system, make, where):
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(bench, quick, name):
+def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(bench, systems, quick, name):
     assert list(bench.SYSTEMS) == SYSTEMS
-    training = importlib.import_module("studies.ndlinear.systems.training")
-    system = bench.SYSTEMS[name]
+    training, system = systems.training, bench.SYSTEMS[name]
     for data in system.data:
         quick.prepare(system, data, 0)
         task = system.task(data, 0)
-        check_sizes(system, task.make, data)
+        check_sizes(system, task.make, data, systems.layers)
         assert set(system.kinds(data)) <= set(task.make)
         if name == "language" and data != "prose":          # the same models on other letters
             continue
@@ -158,22 +161,16 @@ def test_a_seed_gives_the_same_row_twice(bench, quick):
     assert list(first) == [k for k in bench.HEAD if k != "cpu_seconds"]
 
 
-def pretend(bench, monkeypatch, best=1e-2):
-    "Training that only notes what was asked; the error is least at one rate."
-    asked, run = [], importlib.import_module("studies.ndlinear.systems.training").Run
+def test_rows_resume(bench, systems, small, tmp_path, monkeypatch):
+    """A search goes on until its optimum is inside, and nothing that has its row is made again. Training only notes
+    what was asked; the error is least at one rate."""
+    asked, out = [], tmp_path / "rows.csv"
 
     def train(self, system, task, model, seed, rate, study):
         asked.append((study, system.name, model, seed, rate))
-        torch.manual_seed(seed)
-        error = abs(math.log10(rate / best)) if rate else 1.0
-        return run(error, 1, 1, 1, "turned", 0.0, task.make[model]().eval())
+        error = abs(math.log10(rate / 1e-2)) if rate else 1.0
+        return systems.training.Run(error, 1, 1, 1, "turned", 0.0, task.make[model]().eval())
     monkeypatch.setattr(bench.Bench, "train", train)
-    return asked
-
-
-def test_rows_resume(bench, small, tmp_path, monkeypatch):
-    "A search goes on until its optimum is inside, and nothing that has its row is made again."
-    asked, out = pretend(bench, monkeypatch), tmp_path / "rows.csv"
     system = replace(bench.SYSTEMS["table"], data=("wine",), models=("dense", "nd"))
     bench.Bench(out, tmp_path).all(system, range(2))
     rates = [rate for study, _, model, seed, rate in asked if (study, model) == ("rate", "nd")]
@@ -216,9 +213,9 @@ def test_a_search_widens_its_grid():
     assert rates.choose(whole) == ("use", 10.0, False)                          # the end of the limits
 
 
-def test_layers_are_what_they_are_called(bench):
-    layers = importlib.import_module("studies.ndlinear.systems.layers")
+def test_layers_are_what_they_are_called(systems):
     from studies.kin.kin import forms
+    layers = systems.layers
     x, some = torch.randn(5, 24), layers.KronSum((2, 3, 4), (3, 2, 5), 3)
     nn.init.normal_(some.terms[0].layer.biases[1])
     whole = some(x)
@@ -228,10 +225,9 @@ def test_layers_are_what_they_are_called(bench):
     torch.testing.assert_close(train(x.reshape(5, 1, 24))[:, 0], forms()["tensor_train"](x, *train.cores))
 
 
-def test_training_ends_when_validation_turns(bench):
-    training = importlib.import_module("studies.ndlinear.systems.training")
+def test_training_ends_when_validation_turns(systems):
     torch.manual_seed(0)
-    x, start = torch.randn(64, 3), nn.Linear(3, 1)
+    training, x, start = systems.training, torch.randn(64, 3), nn.Linear(3, 1)
     y, noise = x[:, :1] * 2, torch.randn(64, 1)
 
     def loss(model, x, y):
@@ -249,9 +245,9 @@ def test_training_ends_when_validation_turns(bench):
     assert ended(1e-3, 2).stopped == "diverged"
 
 
-def test_metrics_are_those_of_scikit_learn(bench):
+def test_metrics_are_those_of_scikit_learn(systems):
     from sklearn import metrics
-    measures = importlib.import_module("studies.ndlinear.systems.measures")
+    measures = systems.measures
     g = torch.Generator().manual_seed(0)
     scores, y = torch.randn(60, 2, generator=g).round(decimals=1), torch.randint(2, (60,), generator=g)
     assert measures.auc(scores, y) == pytest.approx(metrics.roc_auc_score(y, scores[:, 1] - scores[:, 0]))
@@ -262,9 +258,9 @@ def test_metrics_are_those_of_scikit_learn(bench):
     assert measures.frechet(a, a + 1) == pytest.approx(4)
 
 
-def test_verdicts_are_paired_and_corrected(bench):
+def test_verdicts_are_paired_and_corrected(bench, systems):
     from scipy import stats
-    verdicts = importlib.import_module("studies.ndlinear.systems.verdicts")
+    verdicts = systems.verdicts
     a, b = [1.0, 2.0, 4.0, 3.5, 2.5], [0.5, 1.0, 3.9, 3.0, 2.6]
     _, t, p = verdicts.paired(a, b)
     assert (t, p) == pytest.approx(tuple(stats.ttest_rel(a, b)))
@@ -331,15 +327,13 @@ def test_counts_are_interpolated_as_witten_and_bell_do(simple):
     assert sum(share([1, 2], c) for c in range(simple.sources.SYMBOLS)) == pytest.approx(1)
 
 
-def test_the_linear_guess_of_the_noise_is_that_of_least_squares(simple):
+def test_the_linear_guess_of_the_noise_is_that_of_least_squares(simple, systems):
     "At one time, on many images: no line through noisy values comes nearer to their noise."
     g = torch.Generator().manual_seed(0)
     x = torch.randn(20_000, 2, 2, generator=g) @ torch.tensor([[1.0, 0.5], [0.0, 0.2]]) + 0.3
 
-    def score(model, x):
-        return 0.0
-    training = importlib.import_module("studies.ndlinear.systems.training")
-    guess = simple.denoisers(training.Task({}, ((x,), (x,), (x,)), None, score, None, ""), "diffusion")["linear"][1]
+    task = systems.training.Task({}, 3 * ((x,),), None, lambda *_: 0.0, None, "")
+    guess = simple.denoisers(task, "diffusion")["linear"][1]
     t = torch.full((len(x),), 0.4)
     noise, s = torch.randn(x.shape, generator=g), simple.images.signal(t)[0]
     seen = s * x + (1 - s ** 2).sqrt() * noise

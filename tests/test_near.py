@@ -1,42 +1,26 @@
-"""Windows, biases and dropout of single modes, beyond what the contracts of layers.py hold all layers to."""
+"""Windows, biases and dropout of single modes, beyond what the contracts of layers.py hold all layers to.
+
+Streams with a window are forked, restarted and saved in test_streams.py."""
 import itertools
 from functools import partial
 
 import pytest
 import torch
-from layers import DIM, HEADS, Axial, Divided, K, SquarePlus, random_mask, stepped, tensor
+from layers import DIM, HEADS, KERNELS, WINDOWS, Axial, K, SquarePlus, made, random_mask, stepped, tensor
 from torch.testing import assert_close
 
 from hot_nbdev.attention import softmax_map
-from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.near import LearnedBias, ModeDropout, Near, alibi_slopes, window
-from hot_nbdev.streaming import load_state, save_state
-from hot_nbdev.streams import restart_streams, select_streams, steps
-
-OPTIONS = [dict(window=2), dict(window=2, dilation=2, bias="alibi"), dict(window=0), dict(bias="learned", reach=2),
-           dict(window=9, bias="learned", reach=9)]
-KERNELS = {"softmax": lambda: None, "elu": lambda: elu_features,
-           "random": lambda: PositiveRandomFeatures(DIM // HEADS, 6)}
-
-
-def make(kind, order, seed=0, **options):
-    torch.manual_seed(seed)
-    layer = kind(DIM, HEADS, order, **options).double().eval()
-    with torch.no_grad():
-        for name, p in layer.named_parameters():
-            if "table" in name:
-                p.normal_()
-    return layer
+from hot_nbdev.streams import steps
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("kind", [K, Axial])
 def test_with_a_window_the_state_grows_to_the_window_and_no_further(kind, kernel):
     for size, dilation in [(2, 1), (2, 3), (0, 1)]:
-        layer, state, found = make(kind, 2, causal=(0,), kernel=KERNELS[kernel](),
-                                   by_mode={0: dict(window=size, dilation=dilation)}), None, set()
-        frames, seen = size * dilation, 0
+        layer = made(kind, 2, kernel, causal=(0,), by_mode={0: dict(window=size, dilation=dilation)})
+        state, found, frames, seen = None, set(), size * dilation, 0
         for t in range(9):
             _, state = steps(layer, tensor(2, 1 + t % 3, 3, DIM, seed=t), state)
             seen += 1 + t % 3
@@ -48,24 +32,8 @@ def test_with_a_window_the_state_grows_to_the_window_and_no_further(kind, kernel
                 assert stored == tensors["values"].nbytes                     # and no longer tensor hides behind it
         assert len(found) == 1
         if kind is K:
-            D = DIM
             numbers = sum(t[0].numel() for n, t in tensors.items() if n != "age")
-            assert numbers == frames * (D + 3 * D) + 3 * (D + 1)          # keys, values; sums and counts
-
-
-@pytest.mark.parametrize("kind", [K, Axial, Divided])
-@pytest.mark.parametrize("own, kernel", [*zip(OPTIONS, 2 * [*KERNELS], strict=False), (OPTIONS[1], "softmax")])
-def test_streams_with_a_window_are_forked_restarted_and_saved(kind, own, kernel, tmp_path):
-    layer = make(kind, 2, causal=(0,), kernel=KERNELS[kernel](), by_mode={0: own})
-    x, new = tensor(3, 5, 3, DIM), tensor(3, 2, 3, DIM, seed=9)
-    _, state = steps(layer, x)
-    forked, _ = steps(layer, new, select_streams(state, [2, 0, 2]))
-    assert_close(forked, layer(torch.cat([x[[2, 0, 2]], new], 1))[:, 5:], rtol=0, atol=1e-12)
-    again, _ = steps(layer, new, restart_streams(state, [1]))
-    assert_close(again[1:2], layer(new[1:2]), rtol=0, atol=1e-12)
-    assert_close(again[[0, 2]], layer(torch.cat([x, new], 1))[[0, 2], 5:], rtol=0, atol=1e-12)
-    save_state(state, tmp_path / "state.safetensors")
-    assert torch.equal(steps(layer, new, load_state(tmp_path / "state.safetensors"))[0], steps(layer, new, state)[0])
+            assert numbers == frames * (DIM + 3 * DIM) + 3 * (DIM + 1)    # keys, values; sums and counts
 
 
 def test_a_bias_handed_in_gets_true_positions():
@@ -75,7 +43,7 @@ def test_a_bias_handed_in_gets_true_positions():
         asked.append((i.flatten().tolist(), j.flatten().tolist()))
         return score - 0.1 * (i * i - 3 * j).abs()
     weigh = [Near(partial(window, size=3), bias), softmax_map]
-    layer, x = make(KroneckerAttention, 2, causal=(0,), weigh=weigh), tensor(2, 7, 3, DIM)
+    layer, x = made(KroneckerAttention, causal=(0,), weigh=weigh), tensor(2, 7, 3, DIM)
     y, _ = stepped(layer, x, None, 0, (5, 2))
     assert asked[-1] == ([5, 6], [0, 1, 2, 3, 4, 5, 6])      # all keys stay, so that places count from the first
     assert_close(y, layer(x), rtol=0, atol=1e-12)
@@ -84,10 +52,8 @@ def test_a_bias_handed_in_gets_true_positions():
 @pytest.mark.parametrize("combine", ["product", "sum"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_mode_dropout_puts_the_identity_in_place_of_maps(combine, masked):
-    layer = make(K, 2, combine=combine, causal=(1,),
-                 by_mode={0: dict(dropout=0.4), 1: dict(dropout=0.2, window=2)})
-    x = tensor(300, 3, 5, DIM)
-    mask = random_mask(300, 3, 5) if masked else None
+    layer = made(K, combine=combine, causal=(1,), by_mode={0: dict(dropout=0.4), 1: dict(dropout=0.2, window=2)})
+    x, mask = tensor(300, 3, 5, DIM), random_mask(300, 3, 5) if masked else None
     calm, again = layer.maps(x, mask), layer(x, mask)
     layer.train()
     for m, (S, T) in enumerate(zip(layer.maps(x, mask), calm, strict=True)):
@@ -103,8 +69,8 @@ def test_mode_dropout_puts_the_identity_in_place_of_maps(combine, masked):
 
 
 def test_mode_dropout_of_an_axis_draws_once_for_a_slice_and_leaves_rows_empty_that_see_nothing():
-    for kernel in (None, SquarePlus()):
-        layer = make(Axial, 2, groups=[0], kernel=kernel, by_mode={0: dict(dropout=0.5)}).train()
+    for kernel in ({}, dict(kernel=SquarePlus())):
+        layer = made(partial(Axial, **kernel), groups=[0], by_mode={0: dict(dropout=0.5)}).train()
         x, mask = tensor(40, 3, 4, DIM), random_mask(40, 3, 4)
         [S] = layer.maps(x, mask)                                        # (40, heads, 4, 3, 3)
         rows = mask.movedim(2, 1)[:, None, :, :, None]
@@ -116,8 +82,8 @@ def test_mode_dropout_of_an_axis_draws_once_for_a_slice_and_leaves_rows_empty_th
 
 
 def test_no_nan_where_a_window_holds_nothing_that_takes_part():
-    for kind, own in itertools.product([K, Axial], OPTIONS):
-        layer = make(kind, 2, by_mode={0: own, 1: dict(window=0)}).float()
+    for kind, own in itertools.product([K, Axial], WINDOWS):
+        layer = made(kind, by_mode={0: own, 1: dict(window=0)}).float()
         x = torch.randn(2, 9, 3, DIM, requires_grad=True)
         mask = torch.zeros(2, 9, 3, dtype=torch.bool)
         mask[0, 4, 1] = True                                             # nobody else is near, and nobody in sample 1
@@ -131,11 +97,9 @@ def test_no_nan_where_a_window_holds_nothing_that_takes_part():
 
 
 def test_large_biases_do_not_overflow_a_kernel():
-    layer = make(K, 1, kernel=SquarePlus(), by_mode={0: dict(bias="learned", reach=3)}).float()
-    with torch.no_grad():
-        layer.weigh[0].score_mod.table.fill_(500.0)
-    bare = make(K, 1, kernel=SquarePlus()).float()
-    x = torch.randn(2, 6, DIM)
+    kind, x = partial(K, kernel=SquarePlus()), torch.randn(2, 6, DIM)
+    layer, bare = made(kind, 1, by_mode={0: dict(bias="learned", reach=3)}).float(), made(kind, 1).float()
+    torch.nn.init.constant_(layer.weigh[0].score_mod.table, 500.0)
     assert_close(layer(x), bare(x))                                      # the same number everywhere changes nothing
 
 

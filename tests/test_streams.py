@@ -6,10 +6,27 @@ from functools import partial
 import pytest
 import torch
 from forks import fresh
-from layers import DIM, HEADS, Axial, Divided, Full, Hot1, K, Multi, random_mask, stepped, tensor
+from layers import (
+    DIM,
+    HEADS,
+    KERNELS,
+    WINDOWS,
+    Axial,
+    Divided,
+    Full,
+    Hot1,
+    K,
+    Multi,
+    made,
+    random_mask,
+    stepped,
+    tensor,
+)
 from torch import nn, testing
 from torch._dynamo.testing import CompileCounter
+from ways import every_line
 
+from hot_nbdev import streaming, streams
 from hot_nbdev.axial import NoAttention
 from hot_nbdev.kernels import PositiveRandomFeatures, elu_features
 from hot_nbdev.model_config import ClassifierConfig, ForecasterConfig, HOTConfig, SegmenterConfig
@@ -19,29 +36,17 @@ from hot_nbdev.streaming import load_state, save_state
 from hot_nbdev.streams import StreamState, prefix_means, restart_streams, select_streams, step, steps, sum_dtype
 from hot_nbdev.transformer import Block, FeedForward
 
-KERNELS = {"softmax": None, "elu": lambda: elu_features,
-           "random": lambda: PositiveRandomFeatures(DIM // HEADS, 6)}
+EVERY = [K, Full, Axial, Divided, Multi]
+make = partial(made, causal=(0,))
+lines = every_line(streams, streaming)
 
 
 def assert_close(a, b, rtol=0, atol=1e-12):
     testing.assert_close(a, b, rtol=rtol, atol=atol)
 
 
-def make(kind, sizes, c, kernel=None, **options):
-    torch.manual_seed(len(sizes))
-    if kernel is not None:
-        options["kernel"] = kernel()
-    if kind is Multi:
-        options["stride"] = tuple(1 if m == c else 2 for m in range(len(sizes)))
-    layer = kind(DIM, HEADS, len(sizes), causal=(c,), **options).double().eval()
-    for name, p in layer.named_parameters():
-        if "table" in name:
-            nn.init.normal_(p)
-    return layer
-
-
 def test_one_frame_has_no_axis_of_time_and_gradients_pass_through_the_state():
-    layer, x = make(K, (2, 5, 3), 1), tensor(4, 2, 5, 3, DIM).requires_grad_()
+    layer, x = make(K, 3, causal=(1,)), tensor(4, 2, 5, 3, DIM).requires_grad_()
     state, total = None, 0
     for t in range(5):
         y, state = step(layer, x[:, :, t], state)
@@ -55,20 +60,20 @@ def test_one_frame_has_no_axis_of_time_and_gradients_pass_through_the_state():
 
 
 def test_half_precision_stays_near():
-    layer = K(DIM, HEADS, 2, causal=(0,)).bfloat16()
-    x = tensor(2, 5, 3, DIM, dtype=torch.bfloat16)
+    layer, x = make(K).bfloat16(), tensor(2, 5, 3, DIM, dtype=torch.bfloat16)
     y, _ = stepped(layer, x, None, 0, (1, 2, 2))
     assert y.dtype == torch.bfloat16
     assert_close(y, layer(x), atol=0.03, rtol=0.03)
 
 
-EVERY = [K, Full, Axial, Divided, Multi]
+WINDOWED = [*zip(WINDOWS, 2 * [*KERNELS], strict=False), (WINDOWS[1], "softmax")]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("kind", EVERY)
-def test_streams_are_forked_dropped_and_restarted(kind, kernel):
-    layer = make(kind, (5, 3), 0, KERNELS[kernel], rotary=Rotary(DIM // HEADS))
+@pytest.mark.parametrize("kind, kernel, near", [
+    *itertools.product(EVERY, KERNELS, [{}]),
+    *((kind, kernel, {0: own}) for kind in (K, Axial, Divided) for own, kernel in WINDOWED)])
+def test_streams_are_forked_dropped_and_restarted(kind, kernel, near, tmp_path):
+    layer = make(kind, 2, kernel, rotary=Rotary(DIM // HEADS), **{"by_mode": near} if near else {})
     x, new = tensor(3, 5, 3, DIM), tensor(3, 2, 3, DIM, seed=9)
     for masks in [(None, None), (random_mask(3, 5, 3), random_mask(3, 2, 3, seed=5))]:
         mask, other = masks
@@ -84,18 +89,19 @@ def test_streams_are_forked_dropped_and_restarted(kind, kernel):
         assert_close(again[1:2], layer(new[1:2], some(other, [1])))                     # it has forgotten
         assert_close(again[[0, 2]], layer(both, joined)[[0, 2], 5:])                    # the others have not
         assert anew.tensors["age"].tolist() == [7, 2, 7]
-        for one, two in zip(flat(state), flat(before), strict=True):                    # a state is a value
-            assert one.equal(two)
+        save_state(state, tmp_path / "state.safetensors")
+        for other in (before, load_state(tmp_path / "state.safetensors")):              # a state is a value
+            assert all(map(torch.equal, flat(state), flat(other)))
 
 
 def test_a_stream_begins_anew_after_nan_and_however_loud_it_is():
     "Features may be so small that nothing of them is left beside a scale of 1."
     for kind in EVERY:
-        layer, x, new = make(kind, (3, 3), 0), tensor(2, 3, 3, DIM), tensor(2, 2, 3, DIM, seed=3)
+        layer, x, new = make(kind), tensor(2, 3, 3, DIM), tensor(2, 2, 3, DIM, seed=3)
         x[1] = torch.nan
         assert_close(steps(layer, new, restart_streams(steps(layer, x)[1], [1]))[0][1:], layer(new[1:]))
     for kind in (K, Full, Axial):
-        layer, x = make(kind, (3, 3), 0, KERNELS["random"], qk_norm=False), 300 * tensor(2, 3, 3, DIM)
+        layer, x = make(kind, 2, "random", qk_norm=False), 300 * tensor(2, 3, 3, DIM)
         y, _ = steps(layer, x, restart_streams(steps(layer, x)[1], [1]))
         assert_close(y[1], layer(x)[1], atol=1e-9)
 
@@ -106,10 +112,7 @@ def flat(state):
 
 def test_in_ten_thousand_steps_a_kernel_keeps_one_size_and_does_not_drift():
     "In float32, against the same layer in float64: the error of the last frames is that of the first."
-    torch.manual_seed(0)
-    layer = K(DIM, HEADS, 2, causal=(0,), kernel=elu_features).eval()
-    exact = K(DIM, HEADS, 2, causal=(0,), kernel=elu_features).double().eval()
-    exact.load_state_dict(layer.state_dict())
+    layer, exact = make(K, 2, "elu").float(), make(K, 2, "elu")
     x, state, other, errors, kept = torch.randn(10_000, 3, DIM), None, None, [], set()
     with torch.no_grad():
         for part in x.split(250):
@@ -134,7 +137,7 @@ def test_with_a_mask_sharp_maps_leave_the_same_weight(combine, kernel, scale):
     "In float32, where next to nothing would be left of some rows without the share that each row spreads evenly."
     torch.manual_seed(3)
     for _ in range(2):
-        layer = Hot1(16, 2, 2, combine=combine, causal=(0,), kernel=KERNELS[kernel] and KERNELS[kernel]()).eval()
+        layer = Hot1(16, 2, 2, combine=combine, causal=(0,), kernel=KERNELS[kernel]).eval()
         x, mask = scale * torch.randn(2, 8, 8, 16), torch.rand(2, 8, 8) < 0.5
         assert_close(stepped(layer, x, mask, 0, (1,) * 8)[0], layer(x, mask), atol=0.01, rtol=0.01)
 
@@ -142,7 +145,7 @@ def test_with_a_mask_sharp_maps_leave_the_same_weight(combine, kernel, scale):
 @pytest.fixture
 def saved(tmp_path):
     "A state, with states within, and its file."
-    layer, x = make(Divided, (5, 3), 0), tensor(2, 7, 3, DIM)
+    layer, x = make(Divided), tensor(2, 7, 3, DIM)
     _, state = steps(layer, x[:, :5], None, torch.ones(2, 5, 3, dtype=torch.bool))
     save_state(state, tmp_path / "s.safetensors")
     return layer, x, state, tmp_path / "s.safetensors"
@@ -210,7 +213,7 @@ def test_states_of_another_layer_are_refused():
 def test_what_cannot_be_stepped_says_so():
     "Beside what chapters 23 and 23a refuse."
     x, frames = tensor(2, 5, 3, DIM), tensor(2, 8, 4, 3, 1)
-    layer = make(K, (5, 3), 0)
+    layer = make(K)
     _, state = steps(layer, x)
     for other, args, says in [
             (K(DIM, HEADS, 2), (x,), r"runs along one causal mode, but causal is \(\)"),
@@ -290,7 +293,7 @@ def test_models_restart_as_if_new_or_say_that_they_cannot(positions):
 def test_steps_of_one_mode_and_of_two_some_of_no_frames_equal_the_whole(kind, kernel):
     "In batches of several axes and empty ones; three modes are those of test_leaks.py."
     for sizes, batch, masked in itertools.product([(5,), (5, 3)], [(2, 1), (0,), (2, 0)], [False, True]):
-        layer = make(kind, sizes, 0, KERNELS[kernel] if kind is not NoAttention else None)
+        layer = make(kind, len(sizes), "softmax" if kind is NoAttention else kernel)
         x, mask = tensor(*batch, *sizes, DIM), random_mask(*batch, *sizes) if masked else None
         y, state = stepped(layer, x, mask, 0, (0, 2, 0, 3))
         assert y.dtype == x.dtype
@@ -322,7 +325,7 @@ def test_steps_are_exported(kind, kernel, strict):
 
         def forward(self, frame, state):
             return step(self.layer, frame, state)
-    layer, x = make(kind, (5, 3), 0, KERNELS[kernel]), tensor(2, 3, 3, DIM)
+    layer, x = make(kind, 2, kernel), tensor(2, 3, 3, DIM)
     _, state = step(layer, x[:, 0])
     _, state = step(layer, x[:, 1], state)
     y, after = torch.export.export(Step(layer), (x[:, 2], state), strict=strict).module()(x[:, 2], state)
@@ -336,14 +339,14 @@ def test_compiled_steps_are_compiled_no_more_after_three():
     """Where the state does not grow for ever: of the first frame, of the second, which has a state, and of the third,
     where its number is an input."""
     torch.compiler.reset()
-    layer, made = make(K, (8, 3), 0, KERNELS["elu"]), CompileCounter()
-    once, state, x = torch.compile(step, backend=made, fullgraph=True), None, tensor(2, 8, 3, DIM)
+    layer, traced = make(K, 2, "elu"), CompileCounter()
+    once, state, x = torch.compile(step, backend=traced, fullgraph=True), None, tensor(2, 8, 3, DIM)
     with torch.no_grad():
         whole = layer(x)
         for t in range(8):
             y, state = once(layer, x[:, t], state)
             assert_close(y, whole[:, t])
-            assert made.frame_count <= min(t + 1, 3)
+            assert traced.frame_count <= min(t + 1, 3)
 
 
 def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three():
@@ -351,12 +354,12 @@ def test_compiled_steps_of_a_model_with_windows_are_compiled_no_more_after_three
     near = {0: dict(window=1, dilation=2, bias="learned", reach=3), 1: dict(bias="alibi")}
     model = make_model(SegmenterConfig(patch=(1, 2), dim=8, depth=2, heads=2, causal=(0,), attention="product+axial",
                                        attention_options={"by_mode": near})).double().eval()
-    made, x, mask = CompileCounter(), tensor(2, 8, 4, 1), random_mask(2, 8, 4)
-    compiled, state, few = torch.compile(steps, backend=made), None, []
+    traced, x, mask = CompileCounter(), tensor(2, 8, 4, 1), random_mask(2, 8, 4)
+    compiled, state, few = torch.compile(steps, backend=traced), None, []
     with torch.no_grad():
         whole = model(x, mask)
         for t in range(8):
             y, state = compiled(model, x[:, t:t + 1], state, mask[:, t:t + 1])
             assert_close(y, whole[:, t:t + 1])
-            few.append(made.frame_count)
+            few.append(traced.frame_count)
     assert few[2] == few[-1]
