@@ -16,12 +16,12 @@ def load(name):
     return module
 
 
-def once(work):
-    "The same function, which remembers what it gave."
+def once(work, key=str):
+    "The same function, which remembers what it gave for arguments of the same key."
     known = {}
 
     def recall(*given):
-        if (key := str(given)) not in known:
-            known[key] = work(*given)
-        return known[key]
+        if (told := key(given)) not in known:
+            known[told] = work(*given)
+        return known[told]
     return recall
