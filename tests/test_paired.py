@@ -11,12 +11,12 @@ from scripts import load
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 pytest.importorskip("sklearn", reason="metrics need scikit-learn: pip install 'hot_nbdev[train]'")
 
-from sklearn.metrics import roc_auc_score  # noqa: E402
+from sklearn.metrics import roc_auc_score
 
-from hot_nbdev.train.loop import evaluate  # noqa: E402
-from hot_nbdev.train.paired import add_rows, delong, read_scores, scores_name, write_scores  # noqa: E402
-from hot_nbdev.train.results import read_rows  # noqa: E402
-from hot_nbdev.train.tasks import Forecasting, Task  # noqa: E402
+from hot_nbdev.train.loop import evaluate
+from hot_nbdev.train.paired import add_rows, delong, read_scores, scores_name, write_scores
+from hot_nbdev.train.results import read_rows
+from hot_nbdev.train.tasks import Forecasting, Task
 
 
 def two_scores(seed, ties):

@@ -11,12 +11,12 @@ from scripts import load, once
 
 pytest.importorskip("accelerate", reason="training needs accelerate: pip install 'hot_nbdev[train]'")
 
-from hot_nbdev.cli import tables as tables_module  # noqa: E402
-from hot_nbdev.cli.commands import _jobs  # noqa: E402
-from hot_nbdev.cli.jobs import JOBS, ForecastJob, config_for, job_class  # noqa: E402
-from hot_nbdev.cli.tables import is_done, made_by, planned, read_tables, results_of, scripts  # noqa: E402
-from hot_nbdev.models import make_model  # noqa: E402
-from hot_nbdev.train.results import read_rows, write_csv  # noqa: E402
+from hot_nbdev.cli import tables as tables_module
+from hot_nbdev.cli.commands import _jobs
+from hot_nbdev.cli.jobs import JOBS, ForecastJob, config_for, job_class
+from hot_nbdev.cli.tables import is_done, made_by, planned, read_tables, results_of, scripts
+from hot_nbdev.models import make_model
+from hot_nbdev.train.results import read_rows, write_csv
 
 TABLES, SCRIPTS = read_tables(), scripts()
 CHAPTERS = {name: table for name, table in TABLES.items() if name.startswith(("forecasting", "ablations"))}
