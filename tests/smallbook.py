@@ -1,10 +1,10 @@
 """A small book that uses every construct of the grammar, written by the tests that need one."""
 
+import base64
 import json
 from pathlib import Path
 
-PIXEL = ("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
-         "rkJggg==")
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 SETTINGS = """[DEFAULT]
 repo = smallbook
@@ -62,6 +62,22 @@ BIB = """@article{kolda2009,
 }
 """
 
+
+def cell(source: str, number: int, outputs=None) -> dict:
+    "A code cell where the source looks like code, else Markdown."
+    code = source.startswith("#|") or outputs is not None
+    made = {"cell_type": "code" if code else "markdown", "id": f"c{number}", "metadata": {}, "source": source}
+    return made | ({"execution_count": None, "outputs": outputs or []} if code else {})
+
+
+def text_output(text: str) -> list:
+    return [{"output_type": "execute_result", "metadata": {}, "execution_count": None, "data": {"text/plain": text}}]
+
+
+def picture(source: str, number: int) -> dict:
+    return cell(source, number, [{"output_type": "display_data", "metadata": {}, "data": {"image/png": PIXEL}}])
+
+
 INDEX = ["# A small book\n\n> Every construct once.", "Begin with [the first](01_first.ipynb)."]
 
 FIRST = [
@@ -118,14 +134,14 @@ Without a title.
 : Costs of `f`, see @thm-main {#tbl-cost}
 
 @kolda2009 [p. 3] and [see @hot1, chapter 2; @kolda2009] agree with @hot1.""",
-    """#| label: fig-dot
+    picture("""#| label: fig-dot
 #| fig-cap: "A dot"
 #| fig-alt: "One dot."
-1""",
-    """#| label: fig-plot
+1""", 89),
+    picture("""#| label: fig-plot
 #| fig-cap: "A plot of $x$, cf. @fig-dot"
 #| fig-alt: "A line that rises."
-1 + 1""",
+1 + 1""", 90),
 ]
 
 SECOND = [
@@ -136,61 +152,30 @@ See [there](01_first.ipynb#lem-help), [chapter 1](01_first.ipynb) and
     "## Other things {#sec-other}",
     "::: {#def-second}\nA *gnu* is a gnu.\n:::",
     "::: {#exr-one}\n## Compute\n1. First.\n2. Second.\n:::",
-    '#| code-fold: true\n#| code-summary: "Solution"\nanswer = 42\nanswer',
+    cell('#| code-fold: true\n#| code-summary: "Solution"\nanswer = 42\nanswer', 91, text_output("42")),
     "#| echo: false\n7",
     "#| hide\nsecret = 1",
 ]
 
 
-def cell(source: str, number: int, outputs=None) -> dict:
-    "A code cell where the source looks like code, else Markdown."
-    code = source.startswith("#|") or outputs is not None
-    made = {"cell_type": "code" if code else "markdown", "id": f"c{number}", "metadata": {},
-            "source": source}
-    return made | ({"execution_count": None, "outputs": outputs or []} if code else {})
-
-
-def notebook(sources: list) -> dict:
-    "A notebook of these cells; cells given as dictionaries stay as they are."
+def write_notebook(path: Path, sources: list) -> None:
+    "Of these cells; those given as dictionaries stay as they are."
     cells = [s if isinstance(s, dict) else cell(s, i) for i, s in enumerate(sources)]
     kernel = {"display_name": "python3", "language": "python", "name": "python3"}
-    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-
-
-def picture() -> list:
-    return [{"output_type": "display_data", "metadata": {}, "data": {"image/png": PIXEL}}]
-
-
-def text_output(text: str) -> list:
-    return [{"output_type": "execute_result", "metadata": {}, "execution_count": None,
-             "data": {"text/plain": text}}]
-
-
-def write_notebook(path: Path, sources: list) -> None:
-    path.write_text(json.dumps(notebook(sources)), encoding="utf-8")
-
-
-def write_nbs(nbs: Path, **chapters) -> Path:
-    "Notebooks and bibliography; chapters=… replaces what stands in a file of that name."
-    import base64
-
-    (nbs / "images").mkdir(parents=True, exist_ok=True)
-    (nbs / "images" / "dot.png").write_bytes(base64.b64decode(PIXEL))
-    (nbs / "references.bib").write_text(BIB, encoding="utf-8")
-    (nbs / "styles.css").write_text("", encoding="utf-8")
-    first = [*FIRST[:-2], *(cell(source, n, picture()) for n, source in enumerate(FIRST[-2:], 89))]
-    second = [*SECOND[:-3], cell(SECOND[-3], 91, text_output("42")), *SECOND[-2:]]
-    books = {"index": INDEX, "01_first": first, "02_second": second} | chapters
-    for name, sources in books.items():
-        write_notebook(nbs / f"{name}.ipynb", sources)
-    return nbs
+    made = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    path.write_text(json.dumps(made), encoding="utf-8")
 
 
 def write_project(root: Path, sidebar=(), **chapters) -> Path:
-    "A whole project around the notebooks, as nbdev wants it; `sidebar` are more pages of the part."
-    root.mkdir(exist_ok=True)
-    (root / "settings.ini").write_text(SETTINGS, encoding="utf-8")
+    "A whole project, as nbdev wants it; `sidebar` are more pages of the part, `chapters` stand in place of the book's."
+    images = root / "nbs" / "images"
+    images.mkdir(parents=True)
+    (images / "dot.png").write_bytes(base64.b64decode(PIXEL))
     more = "".join(f"          - {name}\n" for name in sidebar)
-    (root / "_quarto.yml").write_text(QUARTO.replace('in short"\n', f'in short"\n{more}'), encoding="utf-8")
-    write_nbs(root / "nbs", **chapters)
+    listed = QUARTO.replace('in short"\n', f'in short"\n{more}')
+    for name, text in {"settings.ini": SETTINGS, "_quarto.yml": listed, "nbs/references.bib": BIB,
+                       "nbs/styles.css": ""}.items():
+        (root / name).write_text(text, encoding="utf-8")
+    for name, sources in ({"index": INDEX, "01_first": FIRST, "02_second": SECOND} | chapters).items():
+        write_notebook(root / "nbs" / f"{name}.ipynb", sources)
     return root

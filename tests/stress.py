@@ -8,7 +8,6 @@ Each part returns how many times it tried and what went wrong. Whole runs are wr
 the page "What we promise" shows. Random numbers come from a seed, moments of kills from the clock.
 """
 import argparse
-import contextlib
 import os
 import random
 import re
@@ -41,14 +40,9 @@ class Found(NamedTuple):
     what: str       # was tried, in words
 
 
-def quiet(work, *args):
-    "Do some work as a process of its own, which says nothing and ends with 0 if all went well."
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        work(*args)
-
-
 def start(work, *args):
-    return forks.start(quiet, work, *args)
+    "Some work as a process of its own, whose words go nowhere, and which ends with 0 if all went well."
+    return forks.start(forks.spoken, os.devnull, work, *args)
 
 
 # Kills
@@ -106,16 +100,17 @@ def shapes(folder, count):
         x = case.input(*batch, sizes=sizes, seed=i)
         masks = [(None, "none"), (random_mask(*batch, *sizes, seed=i), "own"), (random_mask(*sizes, seed=i), "one")]
         mask, kind = chance.choice(masks)
-        options = {"out": tuple(chance.randint(1, 4) for _ in sizes)} if case in LINEAR else {}
-        arguments = (x,) if case in LINEAR else (x, mask)
-        seen.add((case.name, sizes, batch, "" if case in LINEAR else kind, *options.values()))
-        if 0 in batch:
-            layer = case.layer(sizes=sizes, **options)
-            if layer(*arguments).shape[:1] != (0,):
-                wrong.append(f"{case.name} {sizes}: an empty batch does not stay empty")
-            continue
+        options, arguments = {}, (x, mask)
+        if case in LINEAR:
+            options, arguments, kind = {"out": tuple(chance.randint(1, 4) for _ in sizes)}, (x,), ""
+        seen.add((case.name, sizes, batch, kind, *options.values()))
+        layer = case.layer(sizes=sizes, **options)
         with torch.no_grad():
-            for found, want in case.answers(case.layer(sizes=sizes, **options), *arguments):
+            if 0 in batch:
+                if layer(*arguments).shape[:1] != (0,):
+                    wrong.append(f"{case.name} {sizes}: an empty batch does not stay empty")
+                continue
+            for found, want in case.answers(layer, *arguments):
                 if not torch.allclose(found, want, rtol=0, atol=1e-10):
                     wrong.append(f"{case.name} {sizes} {batch} {kind}: {(found - want).abs().max():.1e}")
     return Found(count, wrong, f"draws of layer, shape and mask against a loop, {len(seen):,} of them different")
@@ -164,15 +159,10 @@ def kinds():
 
 def damaged(content, chance):
     "The content cut off, with bytes changed, with a hole, or with something in between."
-    at = chance.randrange(len(content))
-    kind = chance.choice(["cut", "bytes", "hole", "more"])
-    if kind == "cut":
-        return content[:at]
-    if kind == "more":
-        return content[:at] + chance.randbytes(chance.randint(1, 40)) + content[at:]
-    size = chance.randint(1, 4) if kind == "bytes" else chance.randint(8, 400)
-    size = min(size, len(content) - at)
-    return content[:at] + (chance.randbytes(size) if kind == "bytes" else bytes(size)) + content[at + size:]
+    at, some = chance.randrange(len(content)), chance.randbytes(chance.randint(1, 40))
+    hole = min(chance.randint(8, 400), len(content) - at)
+    return chance.choice([content[:at], content[:at] + some[:4] + content[at + len(some[:4]):],
+                          content[:at] + bytes(hole) + content[at + hole:], content[:at] + some + content[at:]])
 
 
 def files(folder, count):
@@ -194,9 +184,9 @@ def files(folder, count):
             refused += 1
             if Path(name).name not in str(e) and str((folder / name).parent) not in str(e):
                 wrong.append(f"{name} {i}: the error names no file: {e}")
+        except KeyboardInterrupt:
+            raise
         except BaseException as e:
-            if isinstance(e, KeyboardInterrupt):
-                raise
             wrong.append(f"{name} {i}: {type(e).__name__}: {e}")
         (folder / name).write_bytes(good[name])
     return Found(count, wrong, f"damaged files of {len(known)} kinds, {refused:,} of them refused by name")
@@ -257,11 +247,9 @@ def properties(folder, count):
 def mutants(folder, count):
     "Small changes of the library, each of which a test has to notice."
     done = subprocess.run([sys.executable, "tools/mutants.py"], cwd=ROOT, capture_output=True, text=True)
-    last = re.search(r"(\d+) of \d+ mutants: (\d+) noticed, (\d+) survived", done.stdout)
-    if not last:
-        return Found(0, [done.stdout[-2000:] + done.stderr[-2000:]], "small changes of the library")
-    wrong = [line for line in done.stdout.splitlines() if line.startswith("survived")]
-    return Found(int(last[1]), wrong, f"small changes of the library, {last[2]} noticed")
+    wrong = re.findall("^survived.*", done.stdout, re.M)
+    tried, noticed = re.search(r"(\d+) of \d+ mutants: (\d+) noticed", done.stdout).groups()
+    return Found(int(tried), wrong, f"small changes of the library, {noticed} noticed")
 
 
 PARTS = dict(properties=(properties, 2000), shapes=(shapes, 10_000), kills=(kills, 1000), appends=(appends, 2000),

@@ -1,12 +1,10 @@
 """The book as one file: a small one, printed and packed, and what is refused."""
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
 from contextlib import closing
-from pathlib import Path
 from xml.etree import ElementTree
 
 import book
@@ -34,16 +32,13 @@ WIDE = [
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     "A small book, rendered, with a chapter of wide things and a library."
-    root = smallbook.write_project(tmp_path_factory.mktemp("printed"), **{"03_wide": WIDE})
-    smallbook.write_notebook(root / "nbs" / "tool.ipynb", ["# A tool\n\n> For use.", "See @thm-main."])
-    smallbook.write_notebook(root / "nbs" / "index.ipynb", [*smallbook.INDEX, "It has [a tool](tool.ipynb)."])
-    last = '            text: "2 Second, in short"\n'
-    more = '          - 03_wide.ipynb\n      - section: "Workshop"\n        contents:\n          - tool.ipynb\n'
-    listed = smallbook.QUARTO.replace(last, last + more)
-    (root / "_quarto.yml").write_text(listed)
-    env = os.environ | {"PYTHONPATH": str(root)}
-    program = Path(printed.__file__).with_name("book.py")
-    subprocess.run([sys.executable, program, "--out", "_site"], cwd=root, env=env, check=True)
+    root = smallbook.write_project(
+        tmp_path_factory.mktemp("printed"), ["03_wide.ipynb"], index=[*smallbook.INDEX, "It has [a tool](tool.ipynb)."],
+        **{"03_wide": WIDE, "tool": ["# A tool\n\n> For use.", "See @thm-main."]})
+    listed, more = root / "_quarto.yml", '      - section: "Workshop"\n        contents:\n          - tool.ipynb\n'
+    listed.write_text(listed.read_text().replace("format:\n", f"{more}format:\n", 1))
+    command, env = [sys.executable, book.__file__, "--out", "_site"], os.environ | {"PYTHONPATH": str(root)}
+    subprocess.run(command, cwd=root, env=env, check=True)
     return root
 
 
@@ -86,17 +81,22 @@ def test_the_pdf_has_theorems_equations_figures_and_solutions_and_no_marks_of_th
     assert sum(len(page.images) for page in pdf[0].pages)
 
 
+@pytest.fixture(scope="module")
+def press(site):
+    with closing(printed.Press(site / "_site")) as press:
+        yield press
+
+
 @needs_browser
-def test_nothing_printed_has_a_bar_to_scroll_it_by(site):
+def test_nothing_printed_has_a_bar_to_scroll_it_by(site, press):
     "On paper a box that scrolls is cut off, or shows its bar at the foot of the page."
     cell = '<div class="cell"><div class="output"><table><tr><td>1</td></tr></table></div></div>'
     body = cell + "".join(printed.article(site / "_site", name) for name in ("first", "second", "wide"))
     scrolls = """return [...document.querySelectorAll("body *")]
         .filter(e => /auto|scroll/.test(getComputedStyle(e).overflow)).map(e => `${e.tagName}.${e.className}`)"""
-    with closing(printed.Press(site / "_site")) as press:
-        press.show("all", body)
-        assert press.driver.execute_script("return document.querySelectorAll('.output td').length")
-        assert press.driver.execute_script(scrolls) == []
+    press.show("all", body)
+    assert press.driver.execute_script("return document.querySelectorAll('.output td').length")
+    assert press.driver.execute_script(scrolls) == []
 
 
 @needs_browser
@@ -132,11 +132,10 @@ def test_nothing_reaches_over_the_edge(pdf):
 @pytest.mark.parametrize(("old", "new", "says"), [
     ("</article>", f"<table><tr>{30 * ('<td>' + 33 * 'x')}</tr></table></article>", "wider than the page: .*xxx"),
     ("_images/", "gone/", "did not come: .*gone")])
-def test_what_cannot_be_printed_is_told(site, tmp_path, old, new, says):
-    page = shutil.copytree(site / "_site", tmp_path / "_site") / "first.html"
-    page.write_text(page.read_text(encoding="utf-8").replace(old, new, 1), encoding="utf-8")
+def test_what_cannot_be_printed_is_told(site, press, old, new, says):
+    body = printed.article(site / "_site", "first")
     with pytest.raises(printed.BookError, match=f"first: {says}"):
-        printed.make_pdf(tmp_path / "_site", site, tmp_path / "book.pdf")
+        press.show("first", body.replace(old, new, 1))
 
 
 def test_the_epub_is_what_the_format_asks(site):
