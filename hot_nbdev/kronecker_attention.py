@@ -125,8 +125,9 @@ class PooledMaps(Attention):
     def vectors(self, project: nn.Module, norm: nn.Module, means: Sequence[Tensor], counts: Sequence, start=0) -> Sequence:
         "Queries, or keys, of each mode, (B, heads, *n_c, n_m, d)."
         t = self.rows(project, means, counts).unflatten(-1, (self.heads, -1)).movedim(-2, 1)
-        t = norm(t.to(next(norm.parameters(), t).dtype))                # a part may have made them wide
-        each = apart(wide(t).contiguous(), [s.shape[1:-1] for s in means], self.causal)
+        for p in norm.parameters():     # a part may have made them wide; torch 2.8 compiles no `next` with a default
+            t = t.to(p.dtype)
+        each = apart(wide(norm(t)).contiguous(), [s.shape[1:-1] for s in means], self.causal)
         return each if type(self).turn is Attention.turn else [self.turn(t, (m,), start) for m, t in enumerate(each)]
 
     def queries(self, *pooled) -> Sequence:     # means and counts, of steps also the start

@@ -52,7 +52,8 @@ class Block(nn.Module):
             raise ValueError(f"Block: the context is {'missing' if context is None else 'one too many'}, since it was made with context="
                              f"{context is None}; give one with context=True, and none with context=False")
         more = {} if context is None else {"context": self.norm_context(context)}
-        more |= {} if context_mask is None else {"context_mask": context_mask}
+        if context_mask is not None:
+            more["context_mask"] = context_mask
         return self.rest(x, self.attention(self.norm1(x), mask, **more))
 
     def rest(self, x: Tensor, y: Tensor) -> Tensor:     # y: what the attention found

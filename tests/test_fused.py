@@ -6,6 +6,7 @@
 `HOT_FUSED_SHAPES=200` tries as many random shapes, in some minutes.
 """
 import copy
+import inspect
 import logging
 import os
 import subprocess
@@ -26,8 +27,10 @@ from hot_nbdev.streams import steps
 
 FOLDER = os.environ.get("HOT_TRITON", "")
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-needs_triton = pytest.mark.skipif(PathFinder.find_spec("triton", [*filter(None, [FOLDER]), *sys.path]) is None,
-                                  reason="triton is not installed, and HOT_TRITON names no folder that has it")
+NO_TRITON = PathFinder.find_spec("triton", [*filter(None, [FOLDER]), *sys.path]) is None
+needs_triton = pytest.mark.skipif(NO_TRITON or "Interpreted" not in inspect.getsource(torch.library.wrap_triton),
+                                  reason="no triton here, and none where HOT_TRITON says; or a torch that knows no "
+                                         "kernels which are run in Python")
 
 
 def checked(*call, **more):
