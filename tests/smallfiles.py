@@ -17,6 +17,11 @@ def fails(capsys, command, *words, status=1):
     return said
 
 
+def write_rows(path, rows, header="date,a,b"):
+    path.write_text("\n".join([header, *rows] if header else rows), encoding="utf-8")
+    return path
+
+
 def dates(rows):
     return np.datetime64("2024-01-01", "s") + 3600 * np.arange(rows)
 

@@ -2,16 +2,11 @@
 import numpy as np
 import pytest
 import torch
+from layers import CPU_GPU
+from smallfiles import write_rows
 from torch.testing import assert_close
 
 from hot_nbdev.data import Items, Scaler, Splits, Tiles, Windows, forecast_data, split_rows, window_counts
-
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-
-
-def write(path, rows, header="date,a,b"):
-    path.write_text("\n".join([header, *rows]))
-    return path
 
 
 @pytest.mark.parametrize("name, sizes", [("ETTh1.csv", (8640, 2880, 2880)), ("solar_AL.txt", (490, 70, 140))])
@@ -21,7 +16,7 @@ def test_published_splits(tmp_path, name, sizes):
     if name == "solar_AL.txt":
         np.savetxt(path, values, "%.4f", ",")
     else:
-        write(path, [f"{t},{a},{b}" for t, (a, b) in zip(1467331200 + 900 * np.arange(n), values, strict=True)])
+        write_rows(path, [f"{t},{a},{b}" for t, (a, b) in zip(1467331200 + 900 * np.arange(n), values, strict=True)])
     about = forecast_data(path, 24, 12).about
     assert about["rows"] == sizes and about["counts"] == window_counts(n, 24, 12, sizes)
     assert_close(about["scaler"].std, torch.from_numpy(values)[:sizes[0]].std(0, correction=0))
@@ -30,7 +25,7 @@ def test_published_splits(tmp_path, name, sizes):
 def test_splits_too_short(tmp_path):
     rows = [f"2020-01-{d:02d} 00:00:00,{d},{d}" for d in range(1, 31)]
     for name, needed in (("ETTm2", 57600), ("ETTh1", 14400)):
-        path = write(tmp_path / f"{name}.csv", rows)
+        path = write_rows(tmp_path / f"{name}.csv", rows)
         with pytest.raises(ValueError, match=f"needs {needed} rows"):
             forecast_data(path, 2, 1)
     assert forecast_data(path, 2, 1, split=(20, 5, 5)).about["counts"] == (18, 5, 5)
@@ -44,7 +39,7 @@ def test_splits_too_short(tmp_path):
             split_rows(30, split)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@CPU_GPU
 def test_parts_on_a_device(device):
     series = Windows(torch.randn(20, 3), 4, 2)
     items = Items(torch.randint(0, 256, (5, 4, 4, 4, 1), dtype=torch.uint8), torch.arange(5),
@@ -79,14 +74,13 @@ def test_windows_with_a_mask_have_known_targets(lookback, horizon):
 
 def test_a_series_with_a_mask(tmp_path):
     rows = [f"{i % 7},{(3 * i) % 11}" for i in range(100)]
-    path = tmp_path / "x.txt"
-    path.write_text("\n".join(rows))
+    path = write_rows(tmp_path / "x.txt", rows, None)
     whole = forecast_data(path, 5, 2)
     all_known = forecast_data(path, 5, 2, masked=True)
     assert all_known.about["counts"] == whole.about["counts"] and all_known.train.mask.all()
     assert torch.equal(all_known.train[torch.arange(60)][2], whole.train[torch.arange(60)][1])
     rows[20] = "-9999,3"
-    path.write_text("\n".join(rows))
+    write_rows(path, rows, None)
     masked, filled = forecast_data(path, 5, 2, masked=True), forecast_data(path, 5, 2, mend=True)
     known = [i % 7 for i in range(70) if i != 20]  # the mean is that of the known ones
     assert masked.about["scaler"].mean[0].item() == pytest.approx(sum(known) / 69, abs=1e-9)

@@ -1,7 +1,6 @@
-"""How the maps of Kronecker attention are multiplied: plans, layouts, copies and bytes, counted and never timed."""
+"""How the maps of Kronecker attention are multiplied: plans, layouts and bytes, counted and never timed."""
 import itertools
 from functools import partial
-from math import prod
 
 import pytest
 import torch
@@ -22,48 +21,31 @@ IDS = ["x".join(map(str, sizes)) for _, sizes, _ in SHAPES]
 
 
 class Seen(TorchDispatchMode):
-    "Products of batches of matrices, with shapes and strides of their operands; entries of all copies."
+    "Products of batches of matrices, with shapes and strides of their operands."
 
     def __init__(self):
         super().__init__()
-        self.products, self.copies = [], []
+        self.products = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
-        if name in ("bmm", "baddbmm"):
+        if func.overloadpacket.__name__ in ("bmm", "baddbmm"):
             self.products.append([(tuple(t.shape), t.stride()) for t in args[-2:]])
-        elif name in ("clone", "copy_", "_to_copy"):
-            self.copies.append(out.numel())
-        return out
-
-
-def seen(sizes, grad, batch=2, dim=32):
-    "What a forward pass does, and what a backward pass does besides."
-    torch.manual_seed(0)
-    layer, x = KroneckerAttention(dim, HEADS, len(sizes)), torch.randn(batch, *sizes, dim)
-    with torch.set_grad_enabled(grad):
-        with Seen() as forward:
-            y = layer(x)
-        with Seen() as backward:
-            y.sum().backward() if grad else None
-    return forward, backward, x.numel()
-
-
-def is_transposed(operand):
-    "Are the columns of these matrices what lies side by side in memory?"
-    (_, rows, columns), (_, row, column) = operand
-    return rows > 1 and columns > 1 and row == 1 and column > 1
+        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("sizes", [s for _, s, _ in SHAPES], ids=IDS)
 def test_no_product_of_the_forward_pass_gets_a_transposed_map(sizes, grad):
     "Nor a copy of a map, repeated over other modes, that is larger than a quarter of the values."
-    forward, _, values = seen(sizes, grad)
+    torch.manual_seed(0)
+    layer, x = KroneckerAttention(32, HEADS, len(sizes)), torch.randn(2, *sizes, 32)
+    with torch.set_grad_enabled(grad), Seen() as forward:
+        layer(x)
     maps = [left for left, right in forward.products if left[0][1] == left[0][2] and right[0][2] != left[0][1]]
     assert len(maps) >= len(sizes)
-    for shape, stride in maps:
-        assert not is_transposed((shape, stride)) and prod(shape) <= max(values // 4, 2 * HEADS * max(sizes) ** 2)
+    for (batch, rows, columns), (_, row, column) in maps:
+        assert not (rows > 1 and columns > 1 and row == 1 and column > 1)       # columns side by side in memory
+        assert batch * rows * columns <= max(x.numel() // 4, 2 * HEADS * max(sizes) ** 2)
 
 
 @pytest.mark.parametrize("batch, sizes, dim", SHAPES, ids=IDS)
@@ -140,12 +122,11 @@ def test_maps_of_queries_on_another_grid_are_planned():
     for grad in (False, True):
         with torch.set_grad_enabled(grad):
             assert_close(product(maps, v), want)
-    smallest = multiply_adds(partial(product, maps), v)
-    assert smallest == min(sum(multiply_adds_of(order)) for order in itertools.permutations(range(3)))
-
-
-def multiply_adds_of(order, shapes=((5, 2), (1, 6), (4, 4)), entries=2 * 3 * 2 * 6 * 4 * 3):
-    "Of each step, in this order of the modes."
-    for m in order:
-        yield entries * shapes[m][0]
-        entries = entries // shapes[m][1] * shapes[m][0]
+    costs = []
+    for order in itertools.permutations(range(3)):
+        cost, entries = 0, v.numel()
+        for m in order:
+            cost += entries * maps[m].shape[-2]
+            entries = entries // maps[m].shape[-1] * maps[m].shape[-2]
+        costs.append(cost)
+    assert multiply_adds(partial(product, maps), v) == min(costs)

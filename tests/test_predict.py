@@ -153,26 +153,24 @@ def test_the_picture_is_a_choice(scene, capsys, tmp_path):
     assert np.load("labels.dat").shape == (6, 9) and (tmp_path / "labels.png").exists()
 
 
-@pytest.mark.parametrize("changed, message", [
-    ({"scale": [0, 1]}, "scale is"), ({"task": "paint"}, "task is 'paint'"),
-    ({"shift": [0.0]}, "shift has 1 entries, but scale has 2"), ({"colour": 1}, "no setting 'colour'")])
-def test_a_damaged_description_is_one_line(series, capsys, changed, message):
-    Path("run/input.json").write_text(json.dumps({**read_inputs("run").to_dict(), **changed}))
-    assert message in fails(capsys, hot_predict, "run", "in.csv")
-
-
-def test_damaged_files_of_a_run_are_one_line(series, capsys, tmp_path):
+def test_damaged_files_of_a_run_are_one_line(series, capsys):
+    inputs, weights = Path("run/input.json"), Path("run/model.safetensors")
+    kept, whole = json.loads(inputs.read_text()), weights.read_bytes()
+    for changed, message in (({"scale": [0, 1]}, "scale is"), ({"task": "paint"}, "task is 'paint'"),
+                             ({"shift": [0.0]}, "shift has 1 entries, but scale has 2"),
+                             ({"colour": 1}, "no setting 'colour'")):
+        inputs.write_text(json.dumps({**kept, **changed}))
+        assert message in fails(capsys, hot_predict, "run", "in.csv")
+    inputs.write_text(json.dumps(kept))
     assert "no input.json" in fails(capsys, hot_predict, ".", "in.csv")
-    weights = tmp_path / "run" / "model.safetensors"
-    whole = weights.read_bytes()
     weights.write_bytes(whole[:-8])
     assert "model.safetensors" in fails(capsys, hot_predict, "run", "in.csv")
     weights.unlink()
     assert "model.safetensors" in fails(capsys, hot_predict, "run", "in.csv")
     weights.write_bytes(whole)
-    (tmp_path / "run" / "input.json").write_bytes(b"\xff\xfe\0")
+    inputs.write_bytes(b"\xff\xfe\0")
     assert "input.json" in fails(capsys, hot_predict, "run", "in.csv")
-    (tmp_path / "run" / "config.json").write_text("[" * 5000)
+    Path("run/config.json").write_text("[" * 5000)
     fails(capsys, hot_predict, "run", "in.csv")
 
 

@@ -5,16 +5,11 @@ import re
 import pytest
 import torch
 from official import official
+from smallfiles import write_rows
 
 from hot_nbdev.data import forecast_data, window_counts
 from hot_nbdev.data.series import SERIES, check_like, load_series, report_lines
 from hot_nbdev.data.times import next_times
-
-
-def write(path, rows, header="date,a,b", end="\n", **options):
-    path.write_text(end.join([header, *rows] if header else rows), **{"encoding": "utf-8", **options})
-    return path
-
 
 PLAIN = "date,a,b\n2024-01-31 10:00:00,1.5,2\n2024-01-31 11:00:00,3,-4\n"
 
@@ -94,21 +89,22 @@ CALENDARS = {       # rows, and what comes next
 
 @pytest.mark.parametrize("rows, following", CALENDARS.values(), ids=CALENDARS)
 def test_calendars_are_carried_on(tmp_path, rows, following):
-    got = load_series(write(tmp_path / "x.csv", [f"{row},1" for row in rows.split()], "date,a"))
+    got = load_series(write_rows(tmp_path / "x.csv", [f"{row},1" for row in rows.split()], "date,a"))
     assert next_times(got.times, got.step, len(following.split())) == following.split() and got.report["gaps"] == []
 
 
 def test_gaps_are_judged_by_the_calendar(tmp_path):
     months = [f"2019-{m:02d}-01,1" for m in (1, 2, 3, 5, 6, 7)]
-    report = load_series(write(tmp_path / "x.csv", months, "date,a")).report
+    report = load_series(write_rows(tmp_path / "x.csv", months, "date,a")).report
     assert report["gaps"] == [("2019-03-01T00:00:00", 61 * 86400)] and report["step"] == "1 month"
     assert "1 steps in time differ from the usual one of 1 month" in report_lines(report)[0]
     days = [f"2024-03-{d:02d},1" for d in (4, 5, 6, 7, 8, 11, 13, 14, 15)]              # no Tuesday the 12th
-    assert load_series(write(tmp_path / "y.csv", days, "date,a")).report["gaps"] == [("2024-03-11T00:00:00", 2 * 86400)]
+    report = load_series(write_rows(tmp_path / "y.csv", days, "date,a")).report
+    assert report["gaps"] == [("2024-03-11T00:00:00", 2 * 86400)]
 
 
 def test_the_time_column_may_be_named_or_absent(tmp_path):
-    path = write(tmp_path / "x.csv", ["2019,7,1", "2020,8,2"], "t,a,b")
+    path = write_rows(tmp_path / "x.csv", ["2019,7,1", "2020,8,2"], "t,a,b")
     named, absent = load_series(path, time="t"), load_series(path, step="15min")
     assert named.names == ["a", "b"] and next_times(named.times, named.step, 1) == ["2021"]
     assert absent.names == ["t", "a", "b"] and absent.times is None and absent.report["step"] == "900 s"
@@ -119,7 +115,7 @@ def test_the_time_column_may_be_named_or_absent(tmp_path):
 def test_cells_without_a_value(tmp_path):
     cells = ["", "NA", "N/A", "n/a", "null", "None", "nan", "-nan", "NaN", "NULL", "#N/A", "<NA>", " ", " NA "]
     rows = [f"2020-01-{i:02d},{cell},{i}" for i, cell in enumerate(cells, 2)]
-    path = write(tmp_path / "x.csv", ["2020-01-01,1,2", *rows, "2020-01-16,5,", "2020-01-17,7,8"])
+    path = write_rows(tmp_path / "x.csv", ["2020-01-01,1,2", *rows, "2020-01-16,5,", "2020-01-17,7,8"])
     with pytest.raises(ValueError, match="15 cells of .*x.csv.*line 3 .*'a', which is ''.*mend.*masked"):
         load_series(path)
     assert load_series(path, mend=True).values.T.tolist() == [[1] * 15 + [5, 7], [2, *range(2, 16), 15, 8]]
@@ -132,6 +128,9 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
     (tmp_path / "latin.csv").write_bytes("date,W/m²\n2020-01-01 00:00:00,1\n".encode("latin-1"))
     got = load_series(tmp_path / "latin.csv")
     assert got.report["broken names"] == ["W/m\ufffd"] and got.values.shape == (1, 1) and got.report["gaps"] == []
+
+
+HOURS = [f"2020-01-01 0{h}:00:00,{h},{2 * h}" for h in range(6)]
 
 
 @pytest.mark.parametrize("rows, header, text", [
@@ -150,9 +149,15 @@ def test_names_that_cannot_be_read_are_reported(tmp_path):
     (["1,2", "3,y"], None, "line 2 .*column '1'.*'y'"),
     (["2020-01-01,1,2"], "date,a,a", "line 1 .*'a' twice"),
     (["2020-01-01,1,2", "\0\1\2"], "date,a,b", "line 3 .*no text"),
+    (HOURS[::-1], "date,a,b", r"line 3 .*T04:00:00, comes after .*T05:00:00.*file is in reverse order.*sort=True"),
+    ([HOURS[i] for i in (0, 3, 1, 2, 5, 4)], "date,a,b", r"line 4 .*backwards.*2 times.*sort=True"),
+    ([*HOURS[:3], HOURS[2]], "date,a,b", r"line 5 .*T02:00:00 of line 4 again \(1 such lines\).*mend=True"),
+    ([*HOURS[:3], "2020-01-01 02:00:00,7,7"], "date,a,b", r"line 5 .*values differ"),
+    ([",1,2", HOURS[0]], "date,a,b", "line 2, .*should be a time"),
+    ([HOURS[0], "2020-01-01 01:00:00+01:00,1,2"], "date,a,b", "line 2, .*time such as '2020-01-01 01:00:00.01:00'"),
 ])
 def test_damaged_series_name_file_line_and_cell(tmp_path, rows, header, text):
-    path = write(tmp_path / "x.csv", rows, header)
+    path = write_rows(tmp_path / "x.csv", rows, header)
     before = path.read_bytes()
     with pytest.raises(ValueError, match=text) as error:
         load_series(path)
@@ -160,18 +165,18 @@ def test_damaged_series_name_file_line_and_cell(tmp_path, rows, header, text):
 
 
 def test_a_hole_takes_the_value_before_it_and_at_the_beginning_the_first(tmp_path):
-    path = write(tmp_path / "x.txt", ["-9999,1", "2,nan", "-9999,-9999", "3,4"], None)
+    path = write_rows(tmp_path / "x.txt", ["-9999,1", "2,nan", "-9999,-9999", "3,4"], None)
     mended = load_series(path, mend=True)
     assert mended.values.tolist() == [[2, 1], [2, 1], [2, 1], [3, 4]]
     assert mended.report["missing"] == {"1": 1} and mended.report["sentinels"] == {"0": 2, "1": 1}
     for way in ("mend", "masked"):
         with pytest.raises(ValueError, match="no value at all"):
-            load_series(write(tmp_path / "y.txt", ["-9999,1", "nan,2"], None), **{way: True})
+            load_series(write_rows(tmp_path / "y.txt", ["-9999,1", "nan,2"], None), **{way: True})
 
 
 def test_wrong_official_series(tmp_path):
     rows = ["2020-01-01 00:00:00,1,2"]
-    write(tmp_path / "weather.csv", rows), write(tmp_path / "traffic.csv", rows)
+    write_rows(tmp_path / "weather.csv", rows), write_rows(tmp_path / "traffic.csv", rows)
     with pytest.raises(ValueError, match="should have the checksum 34ee981d"):
         load_series("weather", tmp_path)
     with pytest.raises(ValueError, match="no checksum.*unchecked=True"):
@@ -183,36 +188,20 @@ def test_wrong_official_series(tmp_path):
         load_series("wether", tmp_path)
 
 
-HOURS = [f"2020-01-01 0{h}:00:00,{h},{2 * h}" for h in range(6)]
-
-
-@pytest.mark.parametrize("rows, text", [
-    (HOURS[::-1], r"line 3 .*T04:00:00, comes after .*T05:00:00.*whole file is in reverse order.*sort=True"),
-    ([HOURS[i] for i in (0, 3, 1, 2, 5, 4)], r"line 4 .*backwards.*2 times.*sort=True"),
-    ([*HOURS[:3], HOURS[2]], r"line 5 .*T02:00:00 of line 4 again \(1 such lines\).*mend=True"),
-    ([*HOURS[:3], "2020-01-01 02:00:00,7,7"], r"line 5 .*values differ"),
-    ([",1,2", HOURS[0]], "line 2, .*should be a time"),
-    ([HOURS[0], "2020-01-01 01:00:00+01:00,1,2"], "line 2, .*should be a time such as '2020-01-01 01:00:00.01:00'"),
-])
-def test_time_that_does_not_go_forward(tmp_path, rows, text):
-    with pytest.raises(ValueError, match=text):
-        load_series(write(tmp_path / "x.csv", rows))
-
-
 def test_sorting_and_dropping_on_request(tmp_path):
-    want = load_series(write(tmp_path / "x.csv", HOURS))
-    shuffled = write(tmp_path / "y.csv", [HOURS[i] for i in (5, 0, 3, 3, 1, 2, 4)])
+    want = load_series(write_rows(tmp_path / "x.csv", HOURS))
+    shuffled = write_rows(tmp_path / "y.csv", [HOURS[i] for i in (5, 0, 3, 3, 1, 2, 4)])
     got = load_series(shuffled, sort=True, mend=True)
     assert torch.equal(got.values, want.values) and (got.dates == want.dates).all()
     assert got.report["dates twice"] == ["2020-01-01T03:00:00"] and got.mask.all()
     with pytest.raises(ValueError, match="line 5 .*of line 4 again"):
         load_series(shuffled, sort=True)                            # lines are those of the file
     with pytest.raises(ValueError, match="values differ"):
-        load_series(write(tmp_path / "z.csv", [*HOURS[:3], "2020-01-01 02:00:00,7,7"]), mend=True)
+        load_series(write_rows(tmp_path / "z.csv", [*HOURS[:3], "2020-01-01 02:00:00,7,7"]), mend=True)
 
 
 def test_an_official_file_keeps_the_line_that_it_holds_twice(tmp_path):
-    path = write(tmp_path / "weather.csv", [*HOURS[:3], HOURS[2]])
+    path = write_rows(tmp_path / "weather.csv", [*HOURS[:3], HOURS[2]])
     assert len(load_series("weather", tmp_path, verify=False).values) == 4
     with pytest.raises(ValueError, match="again"):
         load_series(path)
@@ -221,13 +210,13 @@ def test_an_official_file_keeps_the_line_that_it_holds_twice(tmp_path):
 def test_absurd_magnitudes_are_told(tmp_path):
     rows = [f"{i % 7},{5 * (i % 97 == 0)}" for i in range(1000)]        # rare rain is not absurd
     rows[41] = "-3e9,0"
-    report = load_series(write(tmp_path / "x.txt", rows, None)).report
+    report = load_series(write_rows(tmp_path / "x.txt", rows, None)).report
     assert report["extreme"] == {"0": (42, -3e9)} and "line 42, column '0'" in report_lines(report)[0]
 
 
 def test_a_new_series_is_compared_with_the_training(tmp_path):
     about = dict(names=["a", "b"], shift=[0.0, 0.0], scale=[1.0, 2.0], every="3600 s")
-    series = load_series(write(tmp_path / "x.csv", HOURS))
+    series = load_series(write_rows(tmp_path / "x.csv", HOURS))
     x, told = check_like(series, about, 4)
     assert x.tolist() == [[2, 2], [3, 3], [4, 4], [5, 5]] and x.dtype == torch.float32 and told == []
     for names, text in [(["a"], "in addition 'b'"), (["a", "c"], "lacks 'c'.*'b'")]:
@@ -236,16 +225,16 @@ def test_a_new_series_is_compared_with_the_training(tmp_path):
     assert "600 s in training" in check_like(series, {**about, "every": "600 s"}, 4)[1][0]
     far = check_like(series, {**about, "scale": [0.1, 2.0]}, 4)[1]
     assert far == ["column 'a': 3 of the last 4 values lie more than 20 deviations from what training saw"]
-    gap = load_series(write(tmp_path / "y.csv", [*HOURS, "2020-01-01 09:00:00,1,2"]))
+    gap = load_series(write_rows(tmp_path / "y.csv", [*HOURS, "2020-01-01 09:00:00,1,2"]))
     assert "gap in time" in check_like(gap, about, 4)[1][0]
 
 
 def test_trailing_holes_are_not_filled_silently(tmp_path):
     about = dict(names=["a", "b"], shift=[0.0, 0.0], scale=[1.0, 1.0])
-    path = write(tmp_path / "x.csv", [*HOURS[:4], "2020-01-01 04:00:00,nan,8", "2020-01-01 05:00:00,-9999,9"])
+    path = write_rows(tmp_path / "x.csv", [*HOURS[:4], "2020-01-01 04:00:00,nan,8", "2020-01-01 05:00:00,-9999,9"])
     x, told = check_like(load_series(path, mend=True), about, 3)
     assert x[:, 0].tolist() == [3, 3, 3] and told == ["column 'a': 2 of the last 3 values were missing and are filled"]
-    early = write(tmp_path / "y.csv", ["2020-01-01 00:00:00,nan,8", *HOURS[1:]])
+    early = write_rows(tmp_path / "y.csv", ["2020-01-01 00:00:00,nan,8", *HOURS[1:]])
     assert check_like(load_series(early, mend=True), about, 3)[1] == []
 
 

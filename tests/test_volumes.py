@@ -5,13 +5,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from layers import CPU_GPU
 from official import official
 
 from hot_nbdev.data import volume_data
 from hot_nbdev.data import volumes as volumes_module
 from hot_nbdev.data.volumes import PARTS, VOLUMES, check_volumes, load_volumes, random_flips, volume_evaluator
-
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 
 
 def own(path, dtype=np.uint8, shape=(6, 7, 8), classes=(1, 4), **changed):
@@ -173,7 +172,7 @@ def test_new_volumes_unlike_those_of_the_training(array, text):
         check_volumes(array, ABOUT)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@CPU_GPU
 def test_flips(device):
     x = torch.randn(6, 3, 4, 5, 2, device=device)
     for generator in (None, torch.Generator().manual_seed(0), torch.Generator(device).manual_seed(0)):
