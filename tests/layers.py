@@ -11,18 +11,9 @@ from functools import partial
 from inspect import signature
 
 import pytest
+import slow
 import torch
 from hypothesis import strategies as st
-from slow import (
-    slow_axial,
-    slow_divided,
-    slow_divided_output,
-    slow_full,
-    slow_kronecker,
-    slow_multiscale,
-    slow_nd_linear,
-    slow_none,
-)
 
 from hot_nbdev import names
 from hot_nbdev.attention import formed
@@ -49,12 +40,12 @@ def random_mask(*shape, seed=2):
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.6
 
 
-def draw_sizes(data, count, most=3):
+def any_sizes(data, count, most=3):
     return tuple(data.draw(st.lists(st.integers(1, most), min_size=count, max_size=count)))
 
 
 KERNELS = {"softmax": None, "elu": elu_features, "random": PositiveRandomFeatures(DIM // HEADS, 6)}
-WINDOWS = [dict(window=2), dict(window=2, dilation=2, bias="alibi"), dict(window=0), dict(bias="learned", reach=2),
+SPANS = [dict(window=2), dict(window=2, dilation=2, bias="alibi"), dict(window=0), dict(bias="learned", reach=2),
            dict(window=9, bias="learned", reach=9)]
 
 
@@ -149,6 +140,11 @@ class SeenAs:
         return self.settings[name] if name in self.settings else getattr(self.layer, name)
 
 
+def told(layer, make, order):
+    "A layer for a slow loop, with the settings of its maker."
+    return SeenAs(layer, settings_of(make, order))
+
+
 @dataclass
 class Case:
     """What a contract needs to know of a layer; `sizes` are those of the modes of a sample.
@@ -191,10 +187,6 @@ class Case:
 class Attention(Case):
     output: object = None   # output(layer, x, mask) of a sample, where the joint map alone does not give it
 
-    def told(self, layer):
-        "The layer for a slow loop."
-        return SeenAs(layer, settings_of(self.make, self.order))
-
     def maker(self, dtype=F64, sizes=None, **options):
         return partial(self.make, DIM, HEADS, dtype=dtype, **options)
 
@@ -205,7 +197,7 @@ class Attention(Case):
         return [(x,), (x, random_mask(*x.shape[:-1]).to(x.device))]
 
     def draw(self, data):
-        sizes, batch = draw_sizes(data, self.order), data.draw(st.sampled_from([(), (2,), (2, 1)]))
+        sizes, batch = any_sizes(data, self.order), data.draw(st.sampled_from([(), (2,), (2, 1)]))
         x = self.input(*batch, sizes=sizes, seed=data.draw(st.integers(0, 99)))
         masks = [None, random_mask(*batch, *sizes, seed=len(sizes)), random_mask(*sizes)]
         return self.layer(), (x, data.draw(st.sampled_from(masks)))
@@ -219,13 +211,13 @@ class Attention(Case):
         sides, more = [*samples(x, mask)], {}
         if c is not None:
             sides, more = [*sides, *samples(c, c_mask)], dict(context=c, context_mask=c_mask)
-        told, each = self.told(layer), list(zip(*sides, strict=True))
-        S = torch.stack([self.slow(told, *sample) for sample in each])
+        known, each = told(layer, self.make, self.order), list(zip(*sides, strict=True))
+        S = torch.stack([self.slow(known, *sample) for sample in each])
         if self.output is None:
             v = layer.to_v(sides[-2]).flatten(1, -2).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
             y = layer.to_out((S @ v).transpose(1, 2).reshape(x.shape))
         else:
-            y = torch.stack([self.output(told, *sample) for sample in each]).reshape(x.shape)
+            y = torch.stack([self.output(known, *sample) for sample in each]).reshape(x.shape)
         return [(layer(x, mask, **more), y), (layer.dense_map(x, mask, **more).reshape(S.shape), S)]
 
 
@@ -268,7 +260,7 @@ class Grids(Attention):
         return self.layer().layer
 
     def context_sizes(self, data, sizes):
-        found = draw_sizes(data, self.order, 4)
+        found = any_sizes(data, self.order, 4)
         return tuple(n if m in self.same else other for m, (n, other) in enumerate(zip(sizes, found, strict=True)))
 
     def answers(self, layer, x, mask=None, *context):
@@ -294,7 +286,7 @@ class Linear(Case):
         return [(x,)]
 
     def draw(self, data):
-        sizes, out = draw_sizes(data, self.order, 4), draw_sizes(data, self.order, 4)
+        sizes, out = any_sizes(data, self.order, 4), any_sizes(data, self.order, 4)
         batch = data.draw(st.sampled_from([(), (2,), (2, 1), (1, 2, 2)]))
         return self.layer(sizes=sizes, out=out), (self.input(*batch, sizes=sizes),)
 
@@ -307,12 +299,13 @@ K, plus, short = names.kronecker, SquarePlus(), OneFeature()
 bare = partial(K, qk_norm=False)        # half of the cases have the norm, which is the default
 Hot1, Hot2 = names.ATTENTIONS["hot1"], names.hot2
 Full, Axial, Divided, Multi, Tied = names.full, names.axial, names.divided, names.multiscale, names.tied
-SLOW = {Full: slow_full, Axial: slow_axial, Divided: slow_divided, Multi: slow_multiscale, names.none: slow_none}
+SLOW = {Full: slow.slow_full, Axial: slow.slow_axial, Divided: slow.slow_divided, Multi: slow.slow_multiscale,
+        names.none: slow.slow_none}
 
 
 def attention(name, make, order=2, **options):
-    output = slow_divided_output if make is Divided else None
-    return Attention(name, partial(make, order=order, **options), order, SLOW.get(make, slow_kronecker), output)
+    output = slow.slow_divided_output if make is Divided else None
+    return Attention(name, partial(make, order=order, **options), order, SLOW.get(make, slow.slow_kronecker), output)
 
 
 def any_attention(data):
@@ -340,12 +333,12 @@ def any_attention(data):
 
 
 def other_grid(name, make, order=2, same=(), **options):
-    make, slow = partial(make, order=order, **options), SLOW.get(make, slow_kronecker)
-    return Grids(f"other grid, {name}", make, order, slow, same=same)
+    loop = SLOW.get(make, slow.slow_kronecker)
+    return Grids(f"other grid, {name}", partial(make, order=order, **options), order, loop, same=same)
 
 
 def linear(name, order, **options):
-    return Linear(f"linear {name}", partial(NdLinear, **options), order, slow_nd_linear)
+    return Linear(f"linear {name}", partial(NdLinear, **options), order, slow.slow_nd_linear)
 
 
 NEAR, FAR = dict(window=1, bias="alibi"), dict(window=1, dilation=2, bias="learned", reach=1)

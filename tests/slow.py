@@ -3,7 +3,7 @@
 None uses a function of the library. An attention loop takes (layer, x, mask) for one sample x of shape
 (n1, …, nk, dim) and returns the joint map, (heads, n, n); four of them also take a context (m1, …, mk, dim) and
 its mask, and return (heads, n, m). The layer of such a loop has beside its weights the settings that it was made with
-(SeenAs of layers.py). A linear loop takes (layer, x) for one sample and returns the result.
+(`told` of layers.py). A linear loop takes (layer, x) for one sample and returns the result.
 """
 import itertools
 from math import prod

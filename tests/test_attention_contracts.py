@@ -6,26 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import (
-    ATTENTION,
-    DIM,
-    F64,
-    GRIDS,
-    HEADS,
-    Axial,
-    Divided,
-    Full,
-    Hot1,
-    K,
-    Multi,
-    SeenAs,
-    SquarePlus,
-    by_map,
-    draw_sizes,
-    each,
-    random_mask,
-    settings_of,
-)
+from layers import ATTENTION, DIM, GRIDS, HEADS, Axial, Full, Hot1, K, Multi, any_sizes, by_map, each, random_mask, told
 from often import examples
 from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
@@ -42,7 +23,7 @@ def drawn(case, data):
     if case in ATTENTION:
         layer, (x, mask) = case.draw(data)
         return layer, x, mask, {}
-    sizes, batch = draw_sizes(data, case.order), data.draw(st.sampled_from([(), (2,), (2, 1)]))
+    sizes, batch = any_sizes(data, case.order), data.draw(st.sampled_from([(), (2,), (2, 1)]))
     there = case.context_sizes(data, sizes)
     x, c = (case.input(*batch, sizes=own, seed=data.draw(st.integers(0, 99))) for own in (sizes, there))
     masks = [data.draw(st.sampled_from([None, random_mask(*batch, *own, seed=len(own)), random_mask(*own, seed=5),
@@ -109,8 +90,8 @@ def test_padding_changes_nothing(case, data):
         assert all(g.isfinite().all() for g in grads)
     assert all(map(torch.equal, *answers))
     padded, ones = y.masked_select(~mask[..., None]).reshape(-1, DIM), (1,) * order
-    nothing = layer.to_out(torch.zeros(1, DIM, dtype=F64)) if case.output is None else layer(
-        torch.zeros(*ones, DIM, dtype=F64), torch.zeros(ones, dtype=torch.bool)).reshape(1, DIM)
+    nothing = layer.to_out(x.new_zeros(1, DIM)) if case.output is None else layer(
+        x.new_zeros(*ones, DIM), torch.zeros(ones, dtype=torch.bool)).reshape(1, DIM)
     assert torch.equal(padded, nothing.expand(padded.shape))
 
 
@@ -168,12 +149,9 @@ def test_the_share_of_a_masked_map_grows_with_the_number_of_modes(combine, order
     torch.manual_seed(0)
     layer = K(DIM, HEADS, order, combine=combine, qk_gain=30.0)
     x, mask = torch.randn(2, 3, *[1, 2, 1, 2][:order - 2], DIM), random_mask(2, 3, *[1, 2, 1, 2][:order - 2])
-    told = SeenAs(copy.deepcopy(layer).double(), settings_of(partial(K, combine=combine), order))
-    want = slow_kronecker(told, x.double(), mask, share=slow_share(told, torch.float32))
+    known = told(copy.deepcopy(layer).double(), partial(K, combine=combine), order)
+    want = slow_kronecker(known, x.double(), mask, share=slow_share(known, torch.float32))
     assert_close(layer.dense_map(x, mask).double(), want, rtol=0, atol=4e-6)
-
-
-NORMED = [(K, dict(heads=1)), (Full, dict(kernel=SquarePlus())), (Axial, dict(heads=1)), (Divided, {}), (Multi, {})]
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (0, 0)])

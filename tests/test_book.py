@@ -23,7 +23,6 @@ from chapters import NBS, ROOT, all_pages, runs
 from hot_nbdev.book import results_file
 
 matplotlib.use("agg")
-URL = "https://example.org/x/hot_nbdev"
 cfg = configparser.ConfigParser()
 cfg.read(ROOT / "settings.ini", encoding="utf-8")
 SETTINGS = cfg["DEFAULT"]

@@ -138,7 +138,6 @@ def named(*names):
 IN_ONNX = named(        # one of each kind of operation
     "full causal", "hot2 product", "causal product", "tied mix", "near causal sum", "multiscale kernel",
     "linear full bias", "segmenter, axial-token")
-ANY_BATCH = named("hot2 product")
 BARE = {case.slow: case for case in IN_ONNX + named("divided")}.values()     # traced without other arguments, too
 TRACED = IN_ONNX + named(       # the other modules take no way of their own through the library: see below
     "divided", "hot1 kernel", "rsqrt after, shared", "causal kernel", "one mode", "near axial",
@@ -191,10 +190,10 @@ def test_compiles_to_one_graph(case, device):
         assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-BATCH = torch.export.Dim("batch", min=2, max=64)
+BATCH, ANY_BATCH = torch.export.Dim("batch", min=2, max=64), "hot2 product"
 
 
-@each([case for case in TRACED if case not in ANY_BATCH])
+@each([case for case in TRACED if case.name != ANY_BATCH])
 @pytest.mark.filterwarnings("ignore")
 def test_exports(case):
     "For any batch: the number of samples is an input like others, which `len` would fix."
@@ -216,23 +215,23 @@ class SideBySide(torch.nn.Module):
         return [layer(*own) for layer, own in zip(self.layers, arguments, strict=True)]
 
 
-@pytest.mark.parametrize("cases, free", [
-    ([case for case in IN_ONNX if case not in ANY_BATCH], None), (ANY_BATCH, {0: BATCH})], ids=["all", "any"])
 @pytest.mark.filterwarnings("ignore")
-def test_exports_to_onnx(cases, free):
+def test_exports_to_onnx():
     """With all arguments there are, for one batch, and since that takes twice as long one layer for any.
 
     What onnxscript makes simpler afterwards is its own. Several layers in one file, since reading the list of operators
     takes longer than exporting one of them, and since export makes a new object of a module whenever a layer asks for
     it: a layer that told its modules by `is` was right alone and wrong in company."""
-    layers = [case.layer(torch.float32) for case in cases]
-    given = tuple(case.arguments(case.input(3, dtype=torch.float32))[-1] for case in cases)
-    shapes = free and (tuple(tuple(free for _ in own) for own in given),)
-    program = torch.export.export(SideBySide(layers), given, dynamic_shapes=shapes)
-    given = tuple(tuple(t[[0, 1, 2, 1, 0]] for t in own) for own in given) if free else given
+    layers = [case.layer(torch.float32) for case in IN_ONNX]
+    given = [case.arguments(case.input(3, dtype=torch.float32))[-1] for case in IN_ONNX]
+    free = [case.name == ANY_BATCH for case in IN_ONNX]
+    shapes = [tuple({0: BATCH} if any_batch else None for _ in own) for own, any_batch in zip(given, free, strict=True)]
+    program = torch.export.export(SideBySide(layers), tuple(given), dynamic_shapes=(tuple(shapes),))
+    given = [tuple(t[[0, 1, 2, 1, 0]] for t in own) if any_batch else own
+             for own, any_batch in zip(given, free, strict=True)]
 
     def compare(found):
-        for case, layer, own, got in zip(cases, layers, given, found, strict=True):
+        for case, layer, own, got in zip(IN_ONNX, layers, given, found, strict=True):
             said = lambda m, name=case.name: f"{name}: {m}"     # noqa: E731
             assert_close(torch.as_tensor(got), layer(*own), rtol=1e-4, atol=1e-5, msg=said)
     compare(program.module()(*given))

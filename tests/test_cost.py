@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import any_attention, draw_sizes
+from layers import any_attention, any_sizes
 from often import examples
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -33,7 +33,7 @@ def arithmetic(work):
 def test_what_is_said_without_computing_is_what_a_run_does(data):
     "Arithmetic exactly, for any settings, batches and masks; memory too where no kernel is fused."
     case, batch, masked = any_attention(data), data.draw(st.sampled_from([1, 3])), data.draw(st.booleans())
-    sizes, layer = draw_sizes(data, case.order, {1: 40, 2: 20, 3: 9}[case.order]), case.layer(torch.float32)
+    sizes, layer = any_sizes(data, case.order, {1: 40, 2: 20, 3: 9}[case.order]), case.layer(torch.float32)
     x, mask = torch.zeros(batch, *sizes, layer.dim), torch.ones(batch, *sizes, dtype=torch.bool) if masked else None
     with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         run, plain = count(layer, x, mask), FlopCounterMode(display=False)

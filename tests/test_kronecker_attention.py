@@ -3,7 +3,7 @@ from functools import partial
 
 import pytest
 import torch
-from layers import DIM, F64, HEADS, K, SeenAs, random_mask, settings_of, tensor
+from layers import DIM, F64, HEADS, K, random_mask, tensor, told
 from slow import slow_kronecker, slow_share
 from torch import nn
 from torch.testing import assert_close
@@ -24,10 +24,7 @@ from hot_nbdev.variants import (
     hot2_text,
 )
 
-PRESETS = pytest.mark.parametrize("make", [
-    partial(hot1, DIM, HEADS), partial(hot2, DIM, HEADS, combine=mean)], ids=["hot1", "hot2 sum"])
 Own = combined(OwnMatrices, KroneckerAttention)
-Everything = combined(Tempered, Pooled, Centred, LateBias, OwnMatrices, KroneckerAttention)
 
 
 @pytest.mark.parametrize("sizes, causal, hidden, forward, training", [
@@ -48,7 +45,8 @@ def valid(layer, x, mask, near):
     assert_close(rows.float(), mask.flatten(1)[:, None].expand(rows.shape).float(), rtol=0, atol=near)
 
 
-@PRESETS
+@pytest.mark.parametrize("make", [
+    partial(hot1, DIM, HEADS), partial(hot2, DIM, HEADS, combine=mean)], ids=["hot1", "hot2 sum"])
 @pytest.mark.parametrize("scale", [30, 100])
 def test_rows_of_ragged_masks_sum_to_one_and_gradients_are_finite_at_input_scale_100(make, scale):
     for seed in range(15):
@@ -76,10 +74,10 @@ def test_the_share_is_that_of_the_definition(combine):
     make = partial(K, DIM, HEADS, 2, combine=combine, pool="sum", qk_norm=False)
     layer, x, mask = make(), 6 * torch.randn(5, 5, DIM), random_mask(5, 5)
     found = layer.dense_map(x, mask)
-    told = SeenAs(layer.double(), settings_of(make, 2))
-    share = slow_share(told, torch.float32)
+    known = told(layer.double(), make, 2)
+    share = slow_share(known, torch.float32)
     assert share == floor_share(torch.float32, 2) == 2 ** -23
-    want, without = (slow_kronecker(told, x.double(), mask, share=s) for s in (share, 1e-30))
+    want, without = (slow_kronecker(known, x.double(), mask, share=s) for s in (share, 1e-30))
     assert_close(found.double(), want, rtol=0, atol=5e-3)
     assert combine == "sum" or (want - without).abs().max() > 0.05
 

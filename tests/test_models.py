@@ -31,7 +31,6 @@ KINDS = {
     "segmenter": (HOTSegmenter, SegmenterConfig, dict(in_channels=3, classes=4), (2, 5, 7, 3)),
 }
 kind = pytest.mark.parametrize("kind", KINDS)
-named = pytest.mark.parametrize("name", list(ATTENTIONS))
 # a head sees tokens and a mask alone: each head once, and each attention once
 pairs = pytest.mark.parametrize("kind, name", [*((kind, "product") for kind in KINDS),
                                                *(("segmenter", name) for name in ATTENTIONS if name != "product")])
@@ -58,18 +57,14 @@ def saved(tmp_path):
     return model
 
 
-def fill(x, mask, value):
-    return x.masked_fill(~(mask if mask.ndim == x.ndim else mask[..., None]), value)
-
-
 @pairs
 def test_every_attention_by_name_with_masks(kind, name):
     model, x = make(kind, attention=name)
     mask = some(x, kind)
-    y = model(x, mask)
+    y, padded = model(x, mask), ~mask.view(*mask.shape, *(x.ndim - mask.ndim) * [1])
     assert y.isfinite().all()
     for junk in (float("nan"), float("inf")):
-        assert torch.equal(model(fill(x, mask, junk), mask), y)
+        assert torch.equal(model(x.masked_fill(padded, junk), mask), y)
     maps = model_maps(model, x, mask)
     assert len(maps) == 2 and (name == "none") == (not maps[0])
     model.train()(x, mask).square().mean().backward()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import F64, draw_sizes, tensor
+from layers import F64, any_sizes, tensor
 from often import examples
 from torch import nn
 from torch.nn.utils import prune
@@ -37,7 +37,7 @@ def make(sizes, out, bias="mode", sequence=None, dtype=F64):
 def test_ways_change_nothing_but_time(data):
     "The function, and the layer told to take either way."
     N = data.draw(st.integers(1, 4))
-    sizes, out = draw_sizes(data, N, 7), draw_sizes(data, N, 7)
+    sizes, out = any_sizes(data, N, 7), any_sizes(data, N, 7)
     bias, sequence = data.draw(st.sampled_from(BIASES)), data.draw(st.none() | st.permutations(range(N)))
     layer, x = make(sizes, out, bias, sequence), tensor(2, *sizes)
     want, biases = layer(x), layer.biases if bias == "mode" else layer.biases[0] if bias else None

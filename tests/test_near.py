@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from layers import DIM, HEADS, KERNELS, WINDOWS, Axial, K, SquarePlus, made, random_mask, stepped, tensor
+from layers import DIM, HEADS, KERNELS, SPANS, Axial, K, SquarePlus, made, random_mask, stepped, tensor
 from torch.testing import assert_close
 
 from hot_nbdev.attention import softmax_map
@@ -82,7 +82,7 @@ def test_mode_dropout_of_an_axis_draws_once_for_a_slice_and_leaves_rows_empty_th
 
 
 def test_no_nan_where_a_window_holds_nothing_that_takes_part():
-    for kind, own in itertools.product([K, Axial], WINDOWS):
+    for kind, own in itertools.product([K, Axial], SPANS):
         layer = made(kind, by_mode={0: own, 1: dict(window=0)}).float()
         x = torch.randn(2, 9, 3, DIM, requires_grad=True)
         mask = torch.zeros(2, 9, 3, dtype=torch.bool)

@@ -1,5 +1,6 @@
 """The site as its readers meet it: in a browser, with the network off."""
 import ast
+import contextlib
 import functools
 import gzip
 import http.server
@@ -81,14 +82,14 @@ def test_constructs_of_the_small_book(small):
     first = (small / "first.html").read_text(encoding="utf-8")
     second = (small / "second.html").read_text(encoding="utf-8")
     for part in ('id="thm-main"', 'id="eq-norm"', 'id="tbl-cost"', 'id="fig-dot"', 'id="fig-plot"', 'id="rem-inner"',
-                 '<div class="book-proof', '<details class="callout note">', "Figure 1.2: A plot", 'alt="One dot."',
-                 'alt="A line that rises."', "section 2)", "p.\u00a03)", "Table 1.1: Costs of",
-                 '<h1 id="first-steps">1 First steps</h1>',
-                 "Part I · Beginnings", "2 Second, in short", '<span class="book-number">(1.1)</span>',
-                 '<a href="#thm-main">Theorem 1.1</a>', '<a href="second.html#def-second">Definition 2.1</a>'):
+                 '<div class="book-proof', '<details class="callout note"><summary>', "Figure 1.2: A plot",
+                 'alt="One dot."', 'alt="A line that rises."', "section 2)", "p.\u00a03)", "Table 1.1: Costs of",
+                 '<h1 id="first-steps">1 First steps</h1>', "Part I · Beginnings", "2 Second, in short",
+                 '<span class="book-number">(1.1)</span>', '<a href="#thm-main">Theorem 1.1</a>',
+                 '<a href="second.html#def-second">Definition 2.1</a>'):
         assert part in first, part
     for part in ('<a href="first.html#thm-main">Theorem 1.1</a>', '<a href="first.html#sec-statements">Statements</a>',
-                 "<summary>Solution</summary>", 'href="notebooks/02_second.ipynb" download',
+                 '<details class="code"><summary>Solution</summary>', 'href="notebooks/02_second.ipynb" download',
                  'href="notebooks/with_answers.zip" download', 'href="first.html#lem-help"', ">Equation (1.1)</a>"):
         assert part in second, part
     assert "secret" not in second
@@ -138,14 +139,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def served_from(site):
-    return serving(functools.partial(Quiet, directory=site))
-
-
-@pytest.fixture
-def served(site):
-    with served_from(site) as url:
-        yield url
+@pytest.fixture(scope="module")
+def address():
+    "Where a folder is served as long as these tests run."
+    with contextlib.ExitStack() as open_:
+        yield functools.cache(lambda site: open_.enter_context(serving(functools.partial(Quiet, directory=site))))
 
 
 LOOK = """
@@ -164,8 +162,6 @@ return {
 
 
 WIDTHS = {"phone": 390, "desk": 1366}
-
-
 WIDE = "return document.documentElement.scrollWidth - window.innerWidth"
 # Every formula that stands alone, and what of the formulas in the text is cut off.
 FORMULAS = """
@@ -245,30 +241,36 @@ SCRIPTS = {"formulas": FORMULAS, "scrolling code": CODE, "code": SIZES, "wide": 
 
 
 @functools.cache
-def visited(browser, site):
+def visit(browser, site, url):
     """What each page of a site does in the browser, on a phone and on a desk. Pages are loaded once, for all tests that
     ask; every other one begins on a phone, since the layout of many formulas takes seconds."""
     found, known, devices = {}, set(), list(WIDTHS)
-    with served_from(site) as url:
-        for name in pages(site):
-            browser.get_log("browser")
-            devices.reverse()
-            resize(browser, devices[0])
-            browser.get(f"{url}/{name}")
-            seen = found[name] = browser.execute_script(LOOK)
-            seen["errors"] = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
-            seen["elsewhere"] = [source for source in seen["loaded"] if not source.startswith((url, "data:"))]
-            for device in devices:
-                resize(browser, device)
-                seen[device] = {key: browser.execute_script(script) for key, script in SCRIPTS.items()}
-            seen["axe"] = axe.violations(browser, known) if axe.source() else []     # last: formulas are gone
+    for name in pages(site):
+        browser.get_log("browser")
+        devices.reverse()
+        resize(browser, devices[0])
+        browser.get(f"{url}/{name}")
+        seen = found[name] = browser.execute_script(LOOK)
+        seen["errors"] = [e["message"] for e in browser.get_log("browser") if e["level"] == "SEVERE"]
+        seen["elsewhere"] = [source for source in seen["loaded"] if not source.startswith((url, "data:"))]
+        for device in devices:
+            resize(browser, device)
+            seen[device] = {key: browser.execute_script(script) for key, script in SCRIPTS.items()}
+        seen["axe"] = axe.violations(browser, known) if axe.source() else []     # last: formulas are gone
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     return found
 
 
-def test_pages_in_a_browser(browser, site):
-    for name, seen in visited(browser, site).items():
+@pytest.fixture
+def visited(browser, site, address):
+    return visit(browser, site, address(site))
+
+
+def test_pages_in_a_browser(visited, site):
+    for name, seen in visited.items():
         assert seen["errors"] == [], name
+        assert [source.rpartition("/")[2] for source in seen["waits"]] == ["styles.css"], name     # and for no script
+        assert 'data-theme="light"' in (site / name).read_text(encoding="utf-8"), name             # before one runs
         assert seen["typeset"] == seen["formulas"] and seen["failed"] == [], name
         assert [raw for raw in RAW if raw in seen["text"]] == [], name
         assert "<Figure size" not in seen["all"], name
@@ -285,9 +287,9 @@ def test_pages_in_a_browser(browser, site):
 
 
 @pytest.mark.parametrize("device", WIDTHS)
-def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site, device):
+def test_every_equation_can_be_read_from_its_left_end_to_its_right(visited, device):
     "What is wider than the page must begin in sight: nothing scrolls further left than 0."
-    found = [(name, e) for name, seen in visited(browser, site).items() for e in seen[device]["formulas"]["boxes"]]
+    found = [(name, e) for name, seen in visited.items() for e in seen[device]["formulas"]["boxes"]]
     assert found
     for name, e in found:
         if not e["shown"]:                               # in a fold that is shut
@@ -298,8 +300,8 @@ def test_every_equation_can_be_read_from_its_left_end_to_its_right(browser, site
         assert e["wide"] <= e["box"] + 0.5 or (e["scrolls"] == "auto" and e["scrolled"] > 0), (name, e)
 
 
-def test_every_equation_with_a_name_is_on_a_page(browser, site):
-    found = [e["id"] for seen in visited(browser, site).values() for e in seen["desk"]["formulas"]["boxes"] if e["id"]]
+def test_every_equation_with_a_name_is_on_a_page(visited, site):
+    found = [e["id"] for seen in visited.values() for e in seen["desk"]["formulas"]["boxes"] if e["id"]]
     with zipfile.ZipFile(site / "notebooks" / "with_answers.zip") as archive:
         texts = {name: archive.read(name).decode() for name in archive.namelist()}
     texts = {p.name: p.read_text(encoding="utf-8") for p in (site / "notebooks").glob("*.ipynb")} | texts
@@ -323,38 +325,35 @@ def searched(browser, query):
 FIRST = dict(line.split("\t") for line in (ROOT / "tests" / "words.tsv").read_text(encoding="utf-8").splitlines())
 
 
-def test_what_readers_look_for_comes_first(browser, real):
+def test_what_readers_look_for_comes_first(browser, real, address):
     "The beginning of the address of the first result, for each word that readers type."
-    with served_from(real) as url:
-        browser.get(f"{url}/index.html")
-        found = {query: searched(browser, query) for query in FIRST}
+    browser.get(f"{address(real)}/index.html")
+    found = {query: searched(browser, query) for query in FIRST}
     wrong = {query: (place, found[query]) for query, place in FIRST.items()
              if not any("".join(found[query][:1]).startswith(p) for p in place.split())}
     assert wrong == {}
 
 
-def test_search_knows_sections_statements_and_names(browser, small):
-    with served_from(small) as url:
-        browser.get(f"{url}/index.html")
-        assert "first.html#thm-main" in searched(browser, "main one") and "first.html" in searched(browser, "zebrafish")
-        assert searched(browser, "qqqqq") == []
-        browser.execute_script("const q = document.querySelector('input[name=q]'); q.value = 'zebrafish';"
-                               "q.dispatchEvent(new Event('input', {bubbles: true}))")
-        assert wait(browser, "return [...document.querySelectorAll('#book-found a')]"
-                             ".some(a => a.href.includes('first.html'))")
+def test_search_knows_sections_statements_and_names(browser, small, address):
+    browser.get(f"{address(small)}/index.html")
+    assert "first.html#thm-main" in searched(browser, "main one") and "first.html" in searched(browser, "zebrafish")
+    assert searched(browser, "qqqqq") == []
+    browser.execute_script("const q = document.querySelector('input[name=q]'); q.value = 'zebrafish';"
+                           "q.dispatchEvent(new Event('input', {bubbles: true}))")
+    assert wait(browser, "return [...document.querySelectorAll('#book-found a')]"
+                         ".some(a => a.href.includes('first.html'))")
 
 
-def test_a_link_to_a_statement_shows_it_at_a_glance_and_code_can_be_copied(browser, small):
-    with served_from(small) as url:
-        browser.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # of a window behind
-        browser.get(f"{url}/second.html")
-        link = browser.execute_script(
-            "const a = document.querySelector('article a[href$=\"#thm-main\"]'); a.focus(); return a")
-        text = wait(browser, "return document.querySelector('.book-glance')?.textContent")
-        assert "Theorem 1.1" in text and link.get_attribute("aria-describedby") == "book-glance"
-        browser.execute_script("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))")
-        assert browser.execute_script("return document.querySelector('.book-glance') === null")
-        assert browser.execute_script("return document.querySelectorAll('.cell div.code button.copy').length")
+def test_a_link_to_a_statement_shows_it_at_a_glance_and_code_can_be_copied(browser, small, address):
+    browser.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})  # of a window behind
+    browser.get(f"{address(small)}/second.html")
+    link = browser.execute_script(
+        "const a = document.querySelector('article a[href$=\"#thm-main\"]'); a.focus(); return a")
+    text = wait(browser, "return document.querySelector('.book-glance')?.textContent")
+    assert "Theorem 1.1" in text and link.get_attribute("aria-describedby") == "book-glance"
+    browser.execute_script("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))")
+    assert browser.execute_script("return document.querySelector('.book-glance') === null")
+    assert browser.execute_script("return document.querySelectorAll('.cell div.code button.copy').length")
 
 
 def test_what_a_site_has_beside_its_pages(site):
@@ -391,12 +390,6 @@ def test_the_site_is_light(real):
     assert sent[0] < 80e3 and sent[1] < 8e3, (longest.name, sent)
 
 
-def test_a_page_waits_for_one_style_sheet_and_for_no_script(browser, site):
-    for name, seen in visited(browser, site).items():
-        assert [source.rpartition("/")[2] for source in seen["waits"]] == ["styles.css"], name
-        assert 'data-theme="light"' in (site / name).read_text(encoding="utf-8"), name     # before a script runs
-
-
 def test_a_picture_with_a_palette_looks_the_same_and_is_smaller():
     from PIL import Image
 
@@ -413,11 +406,10 @@ def test_a_picture_with_a_palette_looks_the_same_and_is_smaller():
     assert max(apart) < 40 and sum(apart) / len(apart) < 6
 
 
-def test_nothing_hinders_readers_who_see_little_or_use_a_program(browser, site):
+def test_nothing_hinders_readers_who_see_little_or_use_a_program(visited):
     "By the rules of axe-core, on every page, in light and dark."
     pytest.importorskip("axe_core_python", reason="pages not read by axe: the package axe-core-python is not here")
-    found = {name: seen["axe"] for name, seen in visited(browser, site).items() if seen["axe"]}
-    assert found == {}
+    assert {name: seen["axe"] for name, seen in visited.items() if seen["axe"]} == {}
 
 
 def test_the_index_names_the_whole_library(real):
@@ -428,8 +420,8 @@ def test_the_index_names_the_whole_library(real):
         assert [name for name in made if f">{name}</code>" not in text] == [], path.name
 
 
-def test_the_switch_makes_pages_dark(browser, served, site):
-    browser.get(f"{served}/{pages(site)[0]}")
+def test_the_switch_makes_pages_dark(browser, small, address):
+    browser.get(f"{address(small)}/first.html")
     look = "return [document.documentElement.dataset.theme, getComputedStyle(document.documentElement).backgroundColor]"
     seen = {tuple(browser.execute_script(look))}
     browser.execute_script("document.querySelector('button.theme').click()")
@@ -440,22 +432,12 @@ def test_the_switch_makes_pages_dark(browser, served, site):
     assert {theme for theme, _ in seen} == {"light", "dark"} and len({c for _, c in seen}) == 2
 
 
-def test_on_a_phone_the_contents_open_at_a_touch(browser, small):
-    with served_from(small) as url:
-        resize(browser, "phone")
-        browser.get(f"{url}/first.html")
-        shown = "return document.querySelector('#book-sidebar').checkVisibility()"
-        states = [browser.execute_script(shown)]
-        browser.find_element("css selector", "button.menu").click()
-        states.append(browser.execute_script(shown))
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+def test_on_a_phone_the_contents_open_at_a_touch(browser, small, address):
+    resize(browser, "phone")
+    browser.get(f"{address(small)}/first.html")
+    shown = "return document.querySelector('#book-sidebar').checkVisibility()"
+    states = [browser.execute_script(shown)]
+    browser.find_element("css selector", "button.menu").click()
+    states.append(browser.execute_script(shown))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     assert states == [False, True]
-
-
-def test_solutions_and_folded_callouts_open_at_a_click(browser, small):
-    for page, selector in (("second", "details.code"), ("first", "details.callout")):
-        browser.get((small / f"{page}.html").as_uri())
-        states = browser.execute_script(
-            f"const d = document.querySelector('{selector}'); const was = d.open;"
-            "d.querySelector('summary').click(); return [was, d.open]")
-        assert states == [False, True]

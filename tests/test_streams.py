@@ -6,22 +6,7 @@ from functools import partial
 import pytest
 import torch
 from forks import fresh
-from layers import (
-    DIM,
-    HEADS,
-    KERNELS,
-    WINDOWS,
-    Axial,
-    Divided,
-    Full,
-    Hot1,
-    K,
-    Multi,
-    made,
-    random_mask,
-    stepped,
-    tensor,
-)
+from layers import DIM, HEADS, KERNELS, SPANS, Axial, Divided, Full, Hot1, K, Multi, made, random_mask, stepped, tensor
 from torch import nn, testing
 from torch._dynamo.testing import CompileCounter
 from ways import every_line
@@ -66,7 +51,7 @@ def test_half_precision_stays_near():
     assert_close(y, layer(x), atol=0.03, rtol=0.03)
 
 
-WINDOWED = [*zip(WINDOWS, 2 * [*KERNELS], strict=False), (WINDOWS[1], "softmax")]
+WINDOWED = [*zip(SPANS, 2 * [*KERNELS], strict=False), (SPANS[1], "softmax")]
 
 
 @pytest.mark.parametrize("kind, kernel, near", [
