@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -35,7 +36,7 @@ def check_layer(
 
 def _is_whole(value) -> bool:
     "A whole number of Python or NumPy, and no truth value."
-    return hasattr(value, "__index__") and not isinstance(value, bool | Tensor)
+    return hasattr(value, "__index__") and not isinstance(value, bool | np.bool_ | Tensor)
 
 # %% ../nbs/05a_door.ipynb #486fc092
 def merged(
