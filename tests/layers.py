@@ -22,6 +22,13 @@ from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.streams import steps
 from hot_nbdev.tied import MixedAttention
 
+
+def since(version: str):
+    "Of a test whose promise older versions of torch do not keep; which those are, the changelog says."
+    old = tuple(map(int, torch.__version__.split(".")[:2])) < tuple(map(int, version.split(".")))
+    return pytest.mark.skipif(old, reason=f"holds from torch {version} on")
+
+
 DIM, HEADS, SIZES, F64 = 8, 2, (3, 2, 4, 2), torch.float64
 CPU_GPU = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs a CUDA GPU"))])

@@ -6,7 +6,23 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import ATTENTION, DIM, GRIDS, HEADS, Axial, Full, Hot1, K, Multi, any_sizes, by_map, each, random_mask, told
+from layers import (
+    ATTENTION,
+    DIM,
+    GRIDS,
+    HEADS,
+    Axial,
+    Full,
+    Hot1,
+    K,
+    Multi,
+    any_sizes,
+    by_map,
+    each,
+    random_mask,
+    since,
+    told,
+)
 from often import examples
 from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
@@ -155,7 +171,8 @@ def test_the_share_of_a_masked_map_grows_with_the_number_of_modes(combine, order
 
 
 @pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (0, 0)])
-@pytest.mark.parametrize("name", sorted(ATTENTIONS))
+@pytest.mark.parametrize("name", [pytest.param(name, marks=since("2.10")) if name in ("multiscale", "tied", "tied-mix")
+                                  else name for name in sorted(ATTENTIONS)])
 def test_a_mode_without_positions_gives_nothing_and_no_error(name, sizes):
     layer, x = make_attention(name, 8, 2, 2), torch.randn(2, *sizes, 8, requires_grad=True)
     for mask in (None, torch.ones(2, *sizes, dtype=torch.bool)):

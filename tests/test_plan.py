@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from layers import since
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
@@ -48,6 +49,7 @@ def test_no_product_of_the_forward_pass_gets_a_transposed_map(sizes, grad):
         assert batch * rows * columns <= max(x.numel() // 4, 2 * HEADS * max(sizes) ** 2)
 
 
+@since("2.13")
 @pytest.mark.parametrize("batch, sizes, dim", SHAPES, ids=IDS)
 def test_a_forward_pass_holds_no_more_than_two_projections(batch, sizes, dim):
     layer, x = KroneckerAttention(dim, HEADS, len(sizes)).to("meta"), torch.empty(batch, *sizes, dim, device="meta")

@@ -6,7 +6,23 @@ from functools import partial
 import pytest
 import torch
 from forks import fresh
-from layers import DIM, HEADS, KERNELS, SPANS, Axial, Divided, Full, Hot1, K, Multi, made, random_mask, stepped, tensor
+from layers import (
+    DIM,
+    HEADS,
+    KERNELS,
+    SPANS,
+    Axial,
+    Divided,
+    Full,
+    Hot1,
+    K,
+    Multi,
+    made,
+    random_mask,
+    since,
+    stepped,
+    tensor,
+)
 from torch import nn, testing
 from torch._dynamo.testing import CompileCounter
 from ways import every_line
@@ -146,6 +162,7 @@ def test_a_state_is_saved_and_goes_on(saved):
     assert load_state(path) == StreamState()
 
 
+@since("2.13")
 def test_a_fresh_process_steps_other_attentions_and_goes_on_from_a_file(saved):
     "Whoever imports `steps` can step them all; the first step may be compiled."
     layer, x, state, path = saved
@@ -301,7 +318,7 @@ def test_models_read_any_batch_axes_and_empty_batches_and_refuse_zero_frames():
 
 
 @pytest.mark.parametrize("kind, kernel, strict", [*((kind, "softmax", False) for kind in EVERY),
-                                                  (K, "elu", True)])
+                                                  pytest.param(K, "elu", True, marks=since("2.13"))])
 def test_steps_are_exported(kind, kernel, strict):
     class Step(nn.Module):
         def __init__(self, layer):
@@ -320,6 +337,7 @@ def test_steps_are_exported(kind, kernel, strict):
     assert all(a.equal(b) for a, b in zip(flat(after), flat(want), strict=True))
 
 
+@since("2.13")
 def test_compiled_steps_are_compiled_no_more_after_three():
     """Where the state does not grow for ever: of the first frame, of the second, which has a state, and of the third,
     where its number is an input."""
