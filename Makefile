@@ -30,7 +30,7 @@ test: $(READY)  ## everything that decides whether the project is sound
 	$(STEP) python tools/house.py --check
 	$(STEP) nbdev_test --n_workers 2
 	$(STEP) python tools/book.py
-	$(STEP) env COVERAGE_CORE=sysmon python -m pytest tests -q -n 2 --dist loadgroup $(COVERAGE)
+	$(STEP) env $(if $(COVERAGE),COVERAGE_CORE=sysmon) python -m pytest tests -q -n 2 --dist loadgroup $(COVERAGE)
 
 same:  # exporting and cleaning make, change and remove no file; edits that are not committed count not
 	@before=$(TREE) && $(BIN)/nbdev_export && $(BIN)/nbdev_clean && git diff --exit-code --stat $$before $(TREE) || \
