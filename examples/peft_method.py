@@ -136,8 +136,6 @@ class NdLoraModel(BaseTuner):
             raise ValueError(f"NdLora: {current_key!r} is a {type(linear).__name__}, but must be an nn.Linear; name "
                              "others in target_modules")
         layer = NdLoraLayer(target, adapter_name, config)
-        if adapter_name not in self.active_adapters:
-            layer.requires_grad_(False)
         self._replace_module(parent, target_name, layer, target)
 
 

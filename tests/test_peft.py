@@ -194,6 +194,7 @@ def test_merging_equals_the_adapted_model_and_leaves_plain_layers(peft, Config):
         assert_close(net(X), model()(X), rtol=0, atol=0)
     net.add_adapter("second", Config(target_modules=["to_v", "down"], init_weights=False))
     assert_close(net(X), y, rtol=0, atol=0)
+    assert not any(p.requires_grad for n, p in net.named_parameters() if "ndlora_terms.second" in n)
     net.set_adapter("second")
     trained = [n for n, p in net.named_parameters() if p.requires_grad]
     assert trained and all("ndlora_terms.second" in n for n in trained)
