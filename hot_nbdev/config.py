@@ -122,7 +122,9 @@ def read_settings(path: str | Path) -> dict:    # .json or .toml
             found = tomllib.loads(text.decode("utf-8"))
         else:
             found = json.loads(text)
-    except (ValueError, RecursionError, ImportError) as e:
+    except ImportError as e:
+        raise ValueError(f"{path}: Python reads TOML from 3.11 on; write these settings as JSON") from e
+    except (ValueError, RecursionError) as e:
         raise ValueError(f"{path} is no file of settings: {e}") from e
     if not isinstance(found, dict):
         raise ValueError(f"{path} should hold names and values, but holds a {type(found).__name__}")

@@ -123,7 +123,7 @@ def tile_of(
 
 # %% ../nbs/27_gpu.ipynb #30000018
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"      # Triton then runs the kernels in Python, on any device
-INSTALLED = find_spec("triton") is not None
+INSTALLED = find_spec("triton") is not None     # is Triton? The compiler of older versions of torch cannot look for it
 _define = torch.library.triton_op if INSTALLED and not INTERPRETED else torch.library.custom_op
 
 def _precise(t: Tensor) -> bool:
@@ -300,7 +300,7 @@ class FusedAttention(KroneckerAttention):
         rows, sizes, each = slice_means(x), x.shape[1:-1], []       # means, then queries and keys of them
         for project, norm in ((self.to_q, self.norm_q), (self.to_k, self.norm_k)):
             t = project(rows).unflatten(-1, (self.heads, -1))
-            for p in norm.parameters():
+            for p in norm.parameters():     # as in `vectors`
                 t = t.to(p.dtype)
             each.append(norm(t))
         joined = joined_maps(*each, [*sizes]).split([n * n for n in sizes], -1)

@@ -21,6 +21,7 @@ from sklearn.metrics import roc_auc_score
 from hot_nbdev.cli import commands, jobs
 from hot_nbdev.cli.commands import hot_classify, hot_forecast, hot_motion, hot_predict, hot_reproduce, hot_segment, say
 from hot_nbdev.cli.jobs import config_for, job_class
+from hot_nbdev.config import read_settings
 from hot_nbdev.train import runs
 from hot_nbdev.train.paired import read_scores
 from hot_nbdev.train.results import append_row, read_rows
@@ -60,7 +61,7 @@ def test_the_package_installs_all_of_them():
         assert getattr(importlib.import_module(module), function).__name__ == name
 
 
-def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
+def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path, monkeypatch):
     "Page 68 has a file of JSON."
     (tmp_path / "s.toml").write_text('data = "weather"\nflips = true\nrate = 1\npatch = 8\nepochs = 5\n')
     if importlib.util.find_spec("tomllib"):  # from Python 3.11 on
@@ -68,6 +69,9 @@ def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path):
         found = json.loads(capsys.readouterr().out)
         assert (found["flips"], found["rate"], found["patch"], found["epochs"]) == (True, 1.0, [8], 7)
         assert (found["resume"], found["size"]) == (False, 28)
+    monkeypatch.setitem(sys.modules, "tomllib", None)       # as with Python 3.10
+    with pytest.raises(ValueError, match="s.toml: Python reads TOML from 3.11 on; write these settings as JSON"):
+        read_settings("s.toml")
     hot_forecast(["my.csv", "--horizon", "24", "--show"])
     assert json.loads(capsys.readouterr().out)["data"] == "my.csv"
     assert "name them once" in fails(capsys, hot_forecast, "my.csv", "--data", "other.csv", "--show", status=2)

@@ -23,6 +23,11 @@ def test_messages_and_annotations_are_left_alone(tmp_path, monkeypatch):
         assert sum(part in t for t in found) == 1, (part, found)
 
 
+def test_a_case_of_each_test_is_tried_before_further_ones():
+    found = mutants.in_turn([[3.0, "a.py::f"], [2.0, "a.py::g[y]"], [1.0, "a.py::g[x]"]])
+    assert [test for _, test in found] == ["a.py::g[x]", "a.py::f", "a.py::g[y]"]
+
+
 def test_a_change_is_noticed_by_a_test_that_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")       # none is needed, and they take seconds
     monkeypatch.setattr(mutants, "ROOT", tmp_path)
