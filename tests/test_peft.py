@@ -23,15 +23,9 @@ TARGETS = ["to_q", "to_v", "up"]
 
 
 @pytest.fixture
-def peft():
-    pytest.importorskip("peft_method", reason='needs PEFT: pip install "peft>=0.21"')   # then `import peft` works
-    return pytest.importorskip("peft")
-
-
-@pytest.fixture
-def Config(peft):
-    import peft_method
-    return peft_method.NdLoraConfig
+def method():
+    "The example, which has the functions of PEFT that it needs."
+    return pytest.importorskip("peft_method", reason='needs PEFT: pip install "peft>=0.21"')
 
 
 def model(seed=0, dtype=torch.float64):
@@ -42,14 +36,13 @@ def model(seed=0, dtype=torch.float64):
 X = torch.randn(2, 6, 8, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def adapted(peft, config, seed=1):
-    base = model()
-    torch.manual_seed(seed)
-    return peft.get_peft_model(base, config).eval()
+def adapted(method, base, target_modules=TARGETS, **settings):
+    torch.manual_seed(1)
+    return method.get_peft_model(base, method.NdLoraConfig(target_modules=target_modules, **settings)).eval()
 
 
-def test_it_starts_as_the_model_and_trains_the_adapters_alone(peft, Config):
-    adapted_model = adapted(peft, Config(target_modules=TARGETS, terms=2))
+def test_it_starts_as_the_model_and_trains_the_adapters_alone(method):
+    adapted_model = adapted(method, model(), terms=2)
     assert_close(adapted_model(X), model()(X), rtol=0, atol=0)
     optimizer = torch.optim.SGD(adapted_model.parameters(), 0.1)
     for _ in range(3):
@@ -69,7 +62,7 @@ def test_it_starts_as_the_model_and_trains_the_adapters_alone(peft, Config):
 
 @pytest.mark.parametrize("settings", [
     dict(terms=3, alpha=2.5), dict(modes=3), dict(in_features=[2, 8], out_features=[16, 1])])
-def test_the_update_is_that_of_the_definition_and_of_the_library(Config, peft, settings):
+def test_the_update_is_that_of_the_definition_and_of_the_library(method, settings):
     "y = W x + b + alpha / R · Σ (W_1 ⊗ ⋯ ⊗ W_N) x, as written out, and as NdLoRA has it."
     torch.manual_seed(0)
     linear = nn.Linear(16, 16).double()
@@ -77,7 +70,7 @@ def test_the_update_is_that_of_the_definition_and_of_the_library(Config, peft, s
     modes = settings.get("modes", 2)
     sizes = {k: settings.get(k, nearest_square(16, modes)) for k in ("in_features", "out_features")}
     own = NdLoRA(copy.deepcopy(linear), **sizes, **{k: settings[k] for k in settings.keys() & {"terms", "alpha"}})
-    net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False, **settings))
+    net = adapted(method, nn.Sequential(linear), ["0"], init_weights=False, **settings)
     layer = net.base_model.model[0]
     D = sum(kron(*(p.detach() for p in term.layer.weights)) for term in layer.ndlora_terms["default"])
     D = settings.get("alpha", 1.0) / settings.get("terms", 1) * D
@@ -87,9 +80,9 @@ def test_the_update_is_that_of_the_definition_and_of_the_library(Config, peft, s
     assert sum(p.numel() for p in net.parameters() if p.requires_grad) == sum(p.numel() for p in own.own_parameters())
 
 
-def test_saved_and_loaded(peft, Config, tmp_path):
+def test_saved_and_loaded(method, tmp_path):
     "One safetensors file and settings; a fresh model becomes the one that was saved."
-    first = adapted(peft, Config(target_modules=TARGETS, terms=2, init_weights=False, modules_to_save=["head"]))
+    first = adapted(method, model(), terms=2, init_weights=False, modules_to_save=["head"])
     with torch.no_grad():
         first.base_model.model.head.modules_to_save["default"].weight.add_(1)
     y = first(X)
@@ -97,10 +90,10 @@ def test_saved_and_loaded(peft, Config, tmp_path):
     written = {p.name for p in tmp_path.iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors"} <= written and "adapter_model.bin" not in written
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "NDLORA"
-    again = peft.PeftModel.from_pretrained(model(), tmp_path).eval()
+    again = method.PeftModel.from_pretrained(model(), tmp_path).eval()
     assert_close(again(X), y, rtol=0, atol=1e-12)
-    assert type(peft.PeftConfig.from_pretrained(tmp_path)) is Config
-    cheap = peft.PeftModel.from_pretrained(model(), tmp_path, low_cpu_mem_usage=True, is_trainable=True).eval()
+    assert type(method.PeftConfig.from_pretrained(tmp_path)) is method.NdLoraConfig
+    cheap = method.PeftModel.from_pretrained(model(), tmp_path, low_cpu_mem_usage=True, is_trainable=True).eval()
     assert_close(cheap(X), y, rtol=0, atol=1e-12)
     assert any(p.requires_grad for p in cheap.parameters())
 
@@ -108,24 +101,15 @@ def test_saved_and_loaded(peft, Config, tmp_path):
 FRESH = """
 import pickle, sys, torch
 sys.modules['torchvision'] = None       # transformers imports one, and needs none
-x, net = torch.ones(4, dtype=torch.float64), pickle.load(open('net.pickle', 'rb'))
-print(*net(x).tolist(), type(net.peft_config['default']).__name__)
-import peft_method
-from peft import PeftModel
-linear = torch.nn.Linear(4, 6).double()
-linear.load_state_dict(torch.load('linear.pt'))
-print(*PeftModel.from_pretrained(torch.nn.Sequential(linear), 'adapter')(x).tolist())
+net = pickle.load(open('net.pickle', 'rb'))
+print(*net(torch.ones(4, dtype=torch.float64)).tolist(), type(net.peft_config['default']).__name__)
 
 from transformers import Trainer, TrainingArguments
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import load_model, make_model
-class WithLoss(torch.nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
+class WithLoss(torch.nn.Sequential):
     def forward(self, x, labels):
-        scores = self.model(x)
+        scores = self[0](x)
         return {'loss': torch.nn.functional.cross_entropy(scores, labels), 'logits': scores}
 
 model = make_model(ClassifierConfig(patch=(2, 2), dim=8, depth=1, heads=2, classes=3))
@@ -138,19 +122,15 @@ print(model.head.weight.equal(before), load_model('model').head.weight.equal(mod
 """
 
 
-def test_a_fresh_process_loads_what_was_saved_and_trains_a_module_that_holds_a_model(peft, Config, tmp_path):
-    """A pickle and a file of adapters. The trainer of transformers sets an attribute of `model.config`, which settings
-    refuse; so it is given a model with a loss around it."""
-    torch.manual_seed(0)
-    linear, x = nn.Linear(4, 6).double(), torch.ones(4, dtype=torch.float64)
-    torch.save(linear.state_dict(), tmp_path / "linear.pt")
-    net = peft.get_peft_model(nn.Sequential(linear), Config(target_modules=["0"], init_weights=False))
-    net.save_pretrained(tmp_path / "adapter")
+def test_a_fresh_process_loads_a_pickle_and_trains_a_module_that_holds_a_model(method, tmp_path):
+    """The trainer of transformers sets an attribute of `model.config`, which settings refuse; so it is given a model
+    with a loss around it."""
+    net = adapted(method, nn.Sequential(nn.Linear(4, 6)).double(), ["0"], init_weights=False)
     (tmp_path / "net.pickle").write_bytes(pickle.dumps(net))
-    first, second, *_, trained = (line.split() for line in fresh(FRESH, tmp_path).splitlines())
+    first, *_, trained = (line.split() for line in fresh(FRESH, tmp_path).splitlines())
     assert first.pop() == "NdLoraConfig" and trained == ["False", "True"]
-    for numbers in (first, second):
-        assert [float(v) for v in numbers] == pytest.approx(net(x).tolist(), rel=0, abs=1e-12)
+    want = net(torch.ones(4, dtype=torch.float64)).tolist()
+    assert [float(v) for v in first] == pytest.approx(want, rel=0, abs=1e-12)
 
 
 class Eight(nn.Linear):
@@ -164,9 +144,9 @@ class Eight(nn.Linear):
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
-def test_bases_of_eight_bits_are_adapted(peft, Config, dtype, tmp_path):
+def test_bases_of_eight_bits_are_adapted(method, dtype, tmp_path):
     base, x = Eight(dtype), torch.randn(5, 4)
-    net = peft.get_peft_model(nn.Sequential(copy.deepcopy(base)), Config(target_modules=["0"]))
+    net = adapted(method, nn.Sequential(copy.deepcopy(base)), ["0"])
     assert_close(net(x), base(x), rtol=0, atol=0)
     own = [p for p in net.parameters() if p.requires_grad]
     assert {p.dtype for p in own} == {torch.float32}
@@ -177,22 +157,22 @@ def test_bases_of_eight_bits_are_adapted(peft, Config, dtype, tmp_path):
     y = net(x)
     assert (y - base(x)).abs().max() > 1e-3
     net.save_pretrained(tmp_path)
-    again = peft.PeftModel.from_pretrained(nn.Sequential(copy.deepcopy(base)), tmp_path)
+    again = method.PeftModel.from_pretrained(nn.Sequential(copy.deepcopy(base)), tmp_path)
     assert_close(again(x), y, rtol=0, atol=1e-6)
     if dtype == torch.int8:
         with pytest.raises(ValueError, match="a weight of torch.int8 cannot be merged; load the base in full"):
             net.merge_adapter()
 
 
-def test_merging_equals_the_adapted_model_and_leaves_plain_layers(peft, Config):
+def test_merging_equals_the_adapted_model_and_leaves_plain_layers(method):
     "Also of two adapters, of which each acts and trains alone until both are active."
-    net = adapted(peft, Config(target_modules=TARGETS, terms=2, modes=3, init_weights=False))
+    net = adapted(method, model(), terms=2, modes=3, init_weights=False)
     y = net(X)
     assert_close(copy.deepcopy(net).unload()(X), model()(X), rtol=0, atol=0)
     net.merge_adapter()
     with net.disable_adapter():
         assert_close(net(X), model()(X), rtol=0, atol=0)
-    net.add_adapter("second", Config(target_modules=["to_v", "down"], init_weights=False))
+    net.add_adapter("second", method.NdLoraConfig(target_modules=["to_v", "down"], init_weights=False))
     assert_close(net(X), y, rtol=0, atol=0)
     assert not any(p.requires_grad for n, p in net.named_parameters() if "ndlora_terms.second" in n)
     net.set_adapter("second")
@@ -213,10 +193,10 @@ def test_merging_equals_the_adapted_model_and_leaves_plain_layers(peft, Config):
     assert merged.state_dict().keys() == model().state_dict().keys()
 
 
-def test_taking_a_merge_apart_is_exact_also_in_half_precision(peft, Config):
+def test_taking_a_merge_apart_is_exact_also_in_half_precision(method):
     base = model(dtype=torch.bfloat16)
     before = {n: p.clone() for n, p in base.named_parameters()}
-    net = peft.get_peft_model(base, Config(target_modules=TARGETS, init_weights=False)).eval()
+    net = adapted(method, base, init_weights=False)
     for _ in range(3):
         net.merge_adapter()
         up = net.base_model.model.encoder.blocks[0].ff.up.base_layer
@@ -230,8 +210,9 @@ def test_taking_a_merge_apart_is_exact_also_in_half_precision(peft, Config):
     assert_close(net.merge_and_unload()(x).float(), net(x).float(), rtol=0.05, atol=0.05)
 
 
-def test_lora_of_peft_still_works_beside_it(peft, Config):
-    net = adapted(peft, peft.LoraConfig(r=2, target_modules=TARGETS, init_lora_weights=False))
+def test_lora_of_peft_still_works_beside_it(method):
+    from peft import LoraConfig
+    net = method.get_peft_model(model(), LoraConfig(r=2, target_modules=TARGETS, init_lora_weights=False))
     layer = net.base_model.model.encoder.blocks[0].ff.up
     own = LoRA(copy.deepcopy(layer.base_layer), rank=2, alpha=8).double()
     with torch.no_grad():
@@ -241,11 +222,12 @@ def test_lora_of_peft_still_works_beside_it(peft, Config):
     assert_close(layer(t), own(t), rtol=0, atol=1e-12)
 
 
-def test_lokr_of_peft_is_the_form_of_the_chapter_on_kin(peft):
+def test_lokr_of_peft_is_the_form_of_the_chapter_on_kin(method):
+    from peft import LoKrConfig, inject_adapter_in_model
     linear = nn.Linear(24, 12, bias=False).double()
     W0 = linear.weight.detach().clone()
-    config = peft.LoKrConfig(r=1, alpha=1, target_modules=["0"], decompose_factor=3, init_weights=False)
-    peer = peft.inject_adapter_in_model(config, nn.Sequential(linear)).double()
+    config = LoKrConfig(r=1, alpha=1, target_modules=["0"], decompose_factor=3, init_weights=False)
+    peer = inject_adapter_in_model(config, nn.Sequential(linear)).double()
     W1, A, B = (peer[0].get_parameter(f"lokr_{name}.default").detach() for name in ("w1", "w2_a", "w2_b"))
     x = torch.randn(8, 24, dtype=torch.float64)
     assert_close(load("kin").forms()["lokr"](x.reshape(8, W1.shape[1], -1), W0, W1, A, B), peer(x))
@@ -258,20 +240,20 @@ def test_lokr_of_peft_is_the_form_of_the_chapter_on_kin(peft):
     (dict(in_features=[3, 5]), r"NdLoraConfig: the layer takes 16 features to"),
     (dict(target_modules=["embed"]), "NdLora: 'encoder.embed' is a PatchEmbed, but must be an nn.Linear"),
 ])
-def test_errors_say_what_was_wanted(peft, Config, settings, says):
+def test_errors_say_what_was_wanted(method, settings, says):
     with pytest.raises(ValueError, match=says):
-        peft.get_peft_model(model(), Config(**{"target_modules": TARGETS, **settings}))
+        adapted(method, model(), **settings)
 
 
-def test_a_weight_that_is_not_finite_is_not_merged(peft, Config):
-    net = adapted(peft, Config(target_modules=["head"], init_weights=False))
+def test_a_weight_that_is_not_finite_is_not_merged(method):
+    net = adapted(method, model(), ["head"], init_weights=False)
     with torch.no_grad():
         net.base_model.model.head.ndlora_terms["default"][0].layer.weights[0].fill_(float("inf"))
     with pytest.raises(ValueError, match="adapter 'default' the merged weight is not finite"):
         net.merge_adapter(safe_merge=True)
 
 
-def test_a_torchvision_for_another_torch_is_no_hindrance(peft, tmp_path):
+def test_a_torchvision_for_another_torch_is_no_hindrance(method, tmp_path):
     "Such a one raises when it is imported, and PEFT would with it; as None it does not (a fresh process, above)."
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator nms does not exist')")
 
