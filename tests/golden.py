@@ -16,13 +16,14 @@ and its inputs are "name/x", "name/mask", "name/context" and so on.
 """
 import json
 import re
+from functools import partial
 from math import prod
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-from hot_nbdev.adapters import add_adapters, merge, unmerge
+from hot_nbdev.adapters import add_adapters, merge
 from hot_nbdev.model_config import ModelConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.names import make_attention, make_kernel
@@ -30,7 +31,7 @@ from hot_nbdev.ndlinear import NdLinear
 from hot_nbdev.patches import PatchEmbed
 from hot_nbdev.positions import AxialRotary, LearnedPositions, Rotary, SineCosinePositions
 from hot_nbdev.replacing import FlatNdLinear
-from hot_nbdev.streams import steps as next_steps
+from hot_nbdev.streams import steps
 from hot_nbdev.transformer import Block, FeedForward
 
 HERE = Path(__file__).parent
@@ -57,10 +58,6 @@ def linear(*, init=None, plan=None, **settings):
     return NdLinear(**settings, **F64)
 
 
-def flat(**settings):
-    return FlatNdLinear(linear(**settings))
-
-
 def adapter(widths, kind, **options):
     "Adapters of linear layers, a GELU between them."
     layers = [torch.nn.Linear(n, m, **F64) for n, m in zip(widths, widths[1:], strict=False)]
@@ -68,51 +65,32 @@ def adapter(widths, kind, **options):
     return add_adapters(torch.nn.Sequential(*parts), "*", kind, **options)
 
 
-def positions(kind, **settings):
-    return {"learned": LearnedPositions, "sincos": SineCosinePositions}[kind](**settings, **F64)
-
-
-def patches(**settings):
-    return PatchEmbed(**settings, **F64)
-
-
-def feed_forward(**settings):
-    return FeedForward(**settings, **F64)
-
-
 def block(around, ff, context=False):
     "`around`: settings of its attention."
-    return Block(attention(**around), feed_forward(dim=around["dim"], **ff), context=context, **F64)
+    return Block(attention(**around), FeedForward(around["dim"], **ff, **F64), context=context, **F64)
 
 
-def model(**settings):
-    return make_model(ModelConfig.from_dict(settings), **F64)
-
-
-BUILD = {f.__name__: f for f in (attention, linear, flat, adapter, positions, rotary, patches, feed_forward, block,
-                                 model)}
+BUILD = {
+    "attention": attention, "linear": linear, "adapter": adapter, "rotary": rotary, "block": block,
+    "flat": lambda **settings: FlatNdLinear(linear(**settings)),
+    "positions": lambda kind, **settings: dict(learned=LearnedPositions, sincos=SineCosinePositions)[kind](
+        **settings, **F64),
+    "patches": partial(PatchEmbed, **F64),
+    "feed_forward": partial(FeedForward, **F64),
+    "model": lambda **settings: make_model(ModelConfig.from_dict(settings), **F64),
+}
 
 
 # Calls: from a layer and the inputs of a record to its output.
 
-def stream(layer, x, mask, cuts, axis):
-    "What steps of these lengths along an axis give, put together."
-    found, state = [], None
+def stream(layer, i, mask=None):
+    "What steps of some lengths along an axis give, put together."
+    found, state, cuts, axis = [], None, i["cuts"], i["axis"]
     masks = [None] * len(cuts) if mask is None else mask.split(cuts, axis)
-    for part, known in zip(x.split(cuts, axis), masks, strict=True):
-        y, state = next_steps(layer, part, state, known)
+    for part, known in zip(i["x"].split(cuts, axis), masks, strict=True):
+        y, state = steps(layer, part, state, known)
         found.append(y)
     return torch.cat(found, axis) if found[0].ndim > 2 else torch.stack(found)      # a classifier has one answer a step
-
-
-def merged(layer, i):
-    y = merge(layer.eval())(i["x"])
-    unmerge(layer)
-    return y
-
-
-def steps(layer, i, mask):
-    return stream(layer, i["x"], mask, i["cuts"], i["axis"])
 
 
 CALLS = {
@@ -121,9 +99,9 @@ CALLS = {
     "context": lambda layer, i: layer(i["x"], context=i["context"]),
     "context, masked there": lambda layer, i: layer(i["x"], context=i["context"], context_mask=i["context_mask"]),
     "context, masked": lambda layer, i: layer(i["x"], i["mask"], context=i["context"], context_mask=i["context_mask"]),
-    "stream": lambda layer, i: steps(layer, i, None),
-    "masked stream": lambda layer, i: steps(layer, i, i["mask"]),
-    "merged": merged,
+    "stream": stream,
+    "masked stream": lambda layer, i: stream(layer, i, i["mask"]),
+    "merged": lambda layer, i: merge(layer.eval())(i["x"]),
     "modes": lambda layer, i: torch.stack([layer(i["x"], m) for m in i["modes"]]),
     "places": lambda layer, i: torch.stack([layer(i["x"], m, i["places"]) for m in i["modes"]]),
     "horizons": lambda layer, i: torch.cat([*layer(i["x"], horizon="all").values()], 1),
