@@ -57,8 +57,9 @@ def _read_head(path: str | Path) -> tuple:
             said = f.metadata() or {}
             shapes = {n: tuple(f.get_slice(n).get_shape()) for n in f.keys()}       # noqa: SIM118
         settings = {layer: dict(s.items()) for layer, s in json.loads(said["adapters"]).items()}
-        base = {layer: [float(v) for v in first] for layer, first in json.loads(said.get("base", "{}")).items()}
-        return settings, base, dict.fromkeys(json.loads(said.get("trainable", "[]"))), shapes
+        first = json.loads(said["base"])
+        base = {layer: [float(v) for v in first[layer]] for layer in settings}
+        return settings, base, dict.fromkeys(json.loads(said["trainable"])), shapes
     except FileNotFoundError:
         raise
     except (SafetensorError, OSError, KeyError, ValueError, AttributeError, TypeError, OverflowError,
@@ -109,7 +110,7 @@ def _compare_base(who: str, model: nn.Module, settings: dict, base: dict) -> Non
     "Raise where an adapter was trained beside another layer than the one that has its name here."
     here = {n: linear for linear, names in linear_layers(model).items() for n in names}
     for layer in settings:
-        ours, theirs = _first_numbers(here[layer]), base.get(layer, [])         # older files say nothing of it
+        ours, theirs = _first_numbers(here[layer]), base[layer]
         if not _alike(ours, theirs):
             raise ValueError(f"{who}: the adapter of {layer!r} was trained beside another weight, which begins with "
                              f"{theirs}, and here with {ours}; load it into the model that it was made for")

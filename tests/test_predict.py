@@ -172,12 +172,3 @@ def test_damaged_files_of_a_run_are_one_line(series, capsys):
     assert "input.json" in fails(capsys, hot_predict, "run", "in.csv")
     Path("run/config.json").write_text("[" * 5000)
     fails(capsys, hot_predict, "run", "in.csv")
-
-
-def test_an_older_description_is_read(series, tmp_path):
-    "Version 1 had no version, and one number for the shift of volumes; version 2 had seconds between rows."
-    old = dict(task="forecast", data="waves", names=["a", "b"], shift=[0, 0], scale=[1, 1])
-    (tmp_path / "run" / "input.json").write_text(json.dumps(old))
-    assert read_inputs("run").version == 1 and predict("run", "in.csv", "out.csv")[0] == "wrote out.csv"
-    (tmp_path / "run" / "input.json").write_text(json.dumps({**old, "version": 2, "step": 60}))
-    assert "the rows are 3600 s apart, but 60 s in training" in predict("run", "in.csv", "out.csv", overwrite=True)[-1]

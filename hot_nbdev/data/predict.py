@@ -31,7 +31,7 @@ from ..storage import atomic_write
 from ..train.runs import progress_bar
 
 # %% ../../nbs/64_predict.ipynb #375f1d6b
-INPUT_VERSION = 3       # of the file; 1 had shift, scale, names, classes, codes and window only, 2 seconds as step
+INPUT_VERSION = 3       # of the file
 _NEEDED = {"forecast": ["names"], "classify": ["classes"], "segment": ["codes", "window"], "motion": ["sizes"]}
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d07
@@ -78,13 +78,11 @@ def read_inputs(
     path = Path(run) / "input.json"
     if not path.is_file():
         raise ValueError(f"{run} is not the folder of a run: it has no input.json")
-    found = {"version": 1, **read_settings(path)}
-    if found["version"] not in range(1, INPUT_VERSION + 1):
-        raise ValueError(f"{path} is of version {found['version']}, but 1 to {INPUT_VERSION} are read; update the library")
+    found = read_settings(path)
+    if found.get("version") != INPUT_VERSION:
+        raise ValueError(f"{path} is of version {found.get('version')}, but {INPUT_VERSION} is read; use the version of hot_nbdev that wrote it")
     if lost := [name for name in ("task", "data", "shift", "scale") if name not in found]:
         raise ValueError(f"{path} lacks {', '.join(lost)}; train the run again")
-    if found["version"] < 3 and "step" in found:
-        found["every"] = f"{found.pop('step')} s"
     try:
         return Inputs.from_dict(found)
     except ValueError as e:

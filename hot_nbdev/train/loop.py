@@ -293,7 +293,7 @@ def _train(ends: ExitStack, run: Run, train, val, tensorboard: bool, **options) 
         if tensorboard:
             from accelerate.tracking import TensorBoardTracker
             a.trackers.append(TensorBoardTracker("tensorboard", folder, purge_step=run.state.step or None))
-            getattr(a.trackers[-1], "start", bool)()        # earlier versions of accelerate begin at once
+            a.trackers[-1].start()
             ends.callback(lambda: a.trackers.pop().finish())
         parts = [part.to(a.device) if hasattr(part, "to") else part for part in (train, val)]
         train_epochs(run, *parts, **options)
