@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -161,14 +162,12 @@ def test_the_folder_holds_the_best_model_judged_without_dropout_and_no_pickle(wh
 
 def test_the_bar_goes_on_where_the_run_does(tmp_path, capsys):
     "A bar that begins at 0 again would tell a wrong rate."
-    pytest.importorskip("tensorboard", reason="logs for TensorBoard need it: pip install 'hot_nbdev[train]'")
     with pytest.raises(Killed):
         run(tmp_path, 4)
     assert capsys.readouterr() == ("", "")                  # a bar is for terminals, or on request
-    run(tmp_path, progress=True, tensorboard=True)
+    run(tmp_path, progress=True)
     said = capsys.readouterr()
     assert all(word in said.err for word in (" 3/9 ", " 9/9 ", "loss=", "rate=")) and " 0/9 " not in said.err + said.out
-    assert list((tmp_path / "tensorboard").glob("events*"))
 
 
 def test_a_terminal_that_does_not_know_its_width_has_a_bar(monkeypatch):
@@ -260,12 +259,14 @@ def accelerators(folder):
     ours = make_accelerator(half, cpu=True), make_accelerator(cpu=True)
     run(folder / "given", config=single, accelerator=ours[1])
     ours[1].state._reset_state()
-    theirs = Accelerator(mixed_precision="bf16", cpu=True)
+    theirs, told = Accelerator(mixed_precision="bf16", cpu=True), []
+    theirs.trackers.append(SimpleNamespace(name="own", log=lambda values, step: told.append((step, values["epoch"]))))
     for options in (dict(accelerator=theirs), {}):
         assert run(folder / f"theirs {len(options)}", config=half, **options)[1].epochs == 1
         with pytest.raises(ValueError, match="made with mixed_precision='bf16'; make it with mixed_precision='no', or"):
             run(folder / "refused", config=single, **options)
     assert theirs.mixed_precision == "bf16" and not (folder / "refused").exists()
+    assert told == [(3, 1)]
 
 
 @forked

@@ -79,7 +79,6 @@ class Places(Config):
     save_every: int | None = option(None, "updates between checkpoints, beside those at the end of each epoch", least=1)
     cpu: bool = option(False, "run on the CPU even where there is a GPU")
     progress: bool | None = option(None, "a bar on stderr; default: if that is a terminal")
-    tensorboard: bool = option(False, "write for TensorBoard beside log.csv")
 
     def source(self) -> dict:
         "How official files are found."
@@ -325,7 +324,7 @@ def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, a
     about = {**{key: numbers[key] for key in job.groups()["data"] if key != "score"}, "content": content(parts.fingerprint())}
     result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress,
-                 tensorboard=job.tensorboard, accelerator=accelerator, about=about, files={"input.json": f"{inputs}\n"})
+                 accelerator=accelerator, about=about, files={"input.json": f"{inputs}\n"})
     for horizon in (job.score or (job.horizon,)) if job.kind == "forecast" else (None,):
         test = parts.test if horizon is None or horizon == job.horizon else job.parts(horizon).test
         kept.append([])

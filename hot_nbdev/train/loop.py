@@ -283,21 +283,16 @@ def train_epochs(run: Run, train, val, augment=None, save_every: int | None = No
             _end_epoch(run, val, callbacks)
 
 # %% ../../nbs/60_training_library.ipynb #70b1ce95
-def _train(ends: ExitStack, run: Run, train, val, tensorboard: bool, **options) -> Result:
+def _train(ends: ExitStack, run: Run, train, val, **options) -> Result:
     "The whole of a run in a folder that is its own; in the end the model is as it was given, with the best weights."
-    a, folder = run.accelerator, run.checkpoints.folder
+    a = run.accelerator
     ends.callback(lambda: a.unwrap_model(run.model, keep_fp32_wrapper=False))
     with torch.random.fork_rng([a.device] if a.device.type == "cuda" else []):
         torch.manual_seed(run.config.seed + a.process_index)
         devices.resume_run(run)
-        if tensorboard:
-            from accelerate.tracking import TensorBoardTracker
-            a.trackers.append(TensorBoardTracker("tensorboard", folder, purge_step=run.state.step or None))
-            a.trackers[-1].start()
-            ends.callback(lambda: a.trackers.pop().finish())
         parts = [part.to(a.device) if hasattr(part, "to") else part for part in (train, val)]
         train_epochs(run, *parts, **options)
-    devices.set_model_tensors(run.model, runs.best_weights(folder))
+    devices.set_model_tensors(run.model, runs.best_weights(run.checkpoints.folder))
     return run.state
 
 # %% ../../nbs/60_training_library.ipynb #f909fd48
@@ -317,10 +312,9 @@ def fit(
     keep: int = 2,                      # checkpoints to keep
     save_every: int | None = None,      # updates between checkpoints; default: at the end of each epoch
     progress: bool | None = None,       # a bar on stderr; default: if that is a terminal
-    tensorboard: bool = False,          # write for TensorBoard too
     about: dict | None = None,          # what else makes it this run, for its fingerprint
     files: dict | None = None,          # name -> text: further files of the folder
-    accelerator=None,                   # default: `make_accelerator(config)`
+    accelerator=None,                   # whose trackers get the numbers of each epoch; default: `make_accelerator(config)`
 ) -> Result:
     "Train, validate after each epoch, and leave the best weights in the model and in the folder."
     config, train, val, checkpoints = config or TrainConfig(), as_part(train), as_part(val), Checkpoints(folder, keep)
@@ -331,4 +325,4 @@ def fit(
         needed = sum(t.nbytes for t in model.state_dict().values()) * (4 * keep + 6)    # with average and optimizer, in each checkpoint
         devices.on_main(a, lambda: runs.open_folder(ends, folder, now(), needed, resume, overwrite, files))
         run = Run(model, task, config, a, checkpoints, optimizer)
-        return _train(ends, run, train, val, tensorboard, augment=augment, save_every=save_every, callbacks=callbacks, shown=shown)
+        return _train(ends, run, train, val, augment=augment, save_every=save_every, callbacks=callbacks, shown=shown)
