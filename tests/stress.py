@@ -45,8 +45,6 @@ def start(work, *args):
     return forks.start(forks.spoken, os.devnull, work, *args)
 
 
-# Kills
-
 def train(folder):
     from test_training import run
     run(folder, save_every=1)
@@ -87,8 +85,6 @@ def kills(folder, count):
     return Found(done, wrong, "kills of a process that trains, at random moments; compared to the bit")
 
 
-# Shapes
-
 def shapes(folder, count):
     "Every kind of layer at random shapes and masks against its loop over indices."
     from layers import LAYERS, LINEAR, random_mask
@@ -116,8 +112,6 @@ def shapes(folder, count):
     return Found(count, wrong, f"draws of layer, shape and mask against a loop, {len(seen):,} of them different")
 
 
-# Appends
-
 def append(path, who, count):
     for i in range(count):
         append_row(path, {"who": who, "i": i, f"column{i % 7}": i} if i % 5 else {"who": who, "i": i})
@@ -134,8 +128,6 @@ def appends(folder, count):
     wrong = [] if found == [(w, i) for w in range(8) for i in range(each)] and columns else ["rows are lost or torn"]
     return Found(8 * each, wrong, "rows appended to one file by eight processes at once")
 
-
-# Files: what each kind of file is written and read by
 
 def kinds():
     "name -> (writes a good file, reads one); the file's name ends as its kind wants."
@@ -192,8 +184,6 @@ def files(folder, count):
     return Found(count, wrong, f"damaged files of {len(known)} kinds, {refused:,} of them refused by name")
 
 
-# Disk
-
 def limited(work, path, most):
     "Work while no file may grow beyond `most` bytes: what a full disk does, without filling one."
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
@@ -228,8 +218,6 @@ def disk(folder, count):
         shutil.rmtree(folder / str(i))
     return Found(count, wrong, f"writes onto a disk that is full, {failed} of them stopped in the middle")
 
-
-# Properties and mutants: commands of their own
 
 def properties(folder, count):
     "Every property that hypothesis draws examples for."

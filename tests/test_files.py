@@ -63,7 +63,7 @@ def test_download(home, tmp_path, capsys):
 
 def test_download_unpacks(home, tmp_path):
     assert fetch(f"{home}/x.txt.gz", tmp_path / "x.txt", MD5).read_bytes() == BODY
-    assert (gzip.decompress(fetch(f"{home}/x.txt.gz", tmp_path / "x.txt.gz", unchecked=True).read_bytes()) == BODY)
+    assert gzip.decompress(fetch(f"{home}/x.txt.gz", tmp_path / "x.txt.gz", unchecked=True).read_bytes()) == BODY
     with pytest.raises(OSError, match="ended before"):
         fetch(f"{home}/unsaid.short.gz", tmp_path / "y.txt", unchecked=True)
     with pytest.raises(OSError, match="failed"):

@@ -80,25 +80,24 @@ def git(folder, *words):
 
 def test_the_commit_is_that_of_the_library_or_empty(tmp_path):
     "Not that of a project in whose folder an environment with this library lies."
+    own, settings = tmp_path / "hot_nbdev", tmp_path / "settings.ini"
+    elsewhere = tmp_path / ".venv" / "lib" / "site-packages" / "hot_nbdev"
+    for folder in (own, elsewhere):
+        folder.mkdir(parents=True)
+    (own / "tensor.py").write_text("")
+    settings.write_text("")
     git(tmp_path, "init")
-    (tmp_path / "settings.ini").write_text("")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-m", "x")
-    package = tmp_path / ".venv" / "lib" / "site-packages" / "hot_nbdev"
-    package.mkdir(parents=True)
-    assert library_commit(package) == ""
-    (tmp_path / "hot_nbdev").mkdir()                        # a checkout of its own
-    (tmp_path / "hot_nbdev" / "tensor.py").write_text("")
-    git(tmp_path, "add", "hot_nbdev")
-    git(tmp_path, "commit", "-m", "y")
-    found = library_commit(tmp_path / "hot_nbdev")
+    assert library_commit(elsewhere) == ""
+    found = library_commit(own)
     assert len(found) == 12 and set(found) <= set("0123456789abcdef")
-    (tmp_path / "settings.ini").write_text("a row was added, say")
-    assert library_commit(tmp_path / "hot_nbdev") == found
-    (tmp_path / "hot_nbdev" / "tensor.py").write_text("changed")
-    assert library_commit(tmp_path / "hot_nbdev") == found + "+"
-    (tmp_path / "settings.ini").unlink()                    # somebody else's folder of that name
-    assert library_commit(tmp_path / "hot_nbdev") == ""
+    settings.write_text("a row was added, say")
+    assert library_commit(own) == found
+    (own / "tensor.py").write_text("changed")
+    assert library_commit(own) == found + "+"
+    settings.unlink()                                       # somebody else's folder of that name
+    assert library_commit(own) == ""
     assert library_commit() == library_commit(next(iter(hot_nbdev.__path__)))
 
 
