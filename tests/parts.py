@@ -25,13 +25,9 @@ Everything = combined(Tempered, Pooled, Centred, LateBias, OwnMatrices, Kronecke
 
 @dataclass
 class Part(Case):
-    "`masked` is how many axes of a sample its mask has; 0: it takes none. The shape of a sample is always the same."
-    shape: tuple = ()
+    "`masked` is how many axes of a sample its mask has; 0: it takes none. The sizes of a sample are always the same."
+    sizes: tuple = ()
     masked: int = 0
-
-    @property
-    def sizes(self):
-        return self.shape
 
     def maker(self, dtype=F64, sizes=None):
         return partial(self.make, dtype=dtype)
@@ -87,7 +83,7 @@ def stem(*patch, **options):
 
 
 def part(name, make, *shape, masked=0):
-    return Part(name, make, len(shape), None, shape=shape, masked=masked)
+    return Part(name, make, len(shape), None, sizes=shape, masked=masked)
 
 
 PICTURE = dict(patch=(2, 3))

@@ -4,6 +4,7 @@ import re
 from html import unescape
 
 import pytest
+import torch
 from browser import chromium
 from chapters import NBS, ROOT
 
@@ -102,22 +103,20 @@ def test_the_first_drawing_of_the_script_is_the_still_one_and_its_controls_have_
             assert re.findall(r">([^<>]+)<", own) == re.findall(r">([^<>]+)<", still), kind
 
 
-def press(browser, element, *keys):
+def press(element, *keys):
     from selenium.webdriver.common.keys import Keys
-
     element.send_keys(*(getattr(Keys, key) for key in keys))
 
 
 def test_a_query_is_moved_by_keys_and_by_pointer(opened):
     grid = part(opened, "looks", "[tabindex='0']")[0]
-    press(opened, grid, "ARROW_UP", "ARROW_LEFT", "ARROW_LEFT")        # from the middle, and against the border
+    press(grid, "ARROW_UP", "ARROW_LEFT", "ARROW_LEFT")        # from the middle, and against the border
     assert says(opened, "looks").startswith("The query in row 1, column 1 looks at 9, 9, 5 of the 9")
     assert opened.execute_script("return document.activeElement === arguments[0]", grid)
     from selenium.webdriver import ActionChains
-
     ActionChains(opened).move_to_element(part(opened, "looks", ".moving-panel")[2]).click().perform()
     assert says(opened, "looks").startswith("The query in row 2, column 3")
-    press(opened, part(opened, "looks", "input")[0], "ARROW_LEFT")
+    press(part(opened, "looks", "input")[0], "ARROW_LEFT")
     assert "looks at 4, 4, 3 of the 4 positions" in says(opened, "looks")
     assert "16 weights and takes 16" in says(opened, "looks") and "8 weights and take 16" in says(opened, "looks")
 
@@ -125,17 +124,15 @@ def test_a_query_is_moved_by_keys_and_by_pointer(opened):
 def test_an_entry_of_a_kronecker_product_is_the_product_that_is_told(opened):
     large = part(opened, "kronecker", "[tabindex='0']")[0]
     a, b = DATA["kronecker"]["a"], DATA["kronecker"]["b"]
-    press(opened, large, *["ARROW_UP"] * 4, *["ARROW_LEFT"] * 6)
+    press(large, *["ARROW_UP"] * 4, *["ARROW_LEFT"] * 6)
     for r in range(4):                                          # down the diagonal
         x, y = a[r // 2][r // 3], b[r % 2][r % 3]
         told = says(opened, "kronecker")
         assert f"row {r} of A" in told and told.endswith(f"= {x} · {y} = {x * y}.")
-        press(opened, large, "ARROW_RIGHT", "ARROW_DOWN")
+        press(large, "ARROW_RIGHT", "ARROW_DOWN")
 
 
 def test_mode_products_are_those_of_einsum(opened):
-    import torch
-
     x = torch.tensor(DATA["modeproduct"]["x"])
     for mode, sums in enumerate(("ijk,ai->ajk", "ijk,aj->iak", "ijk,ak->ija")):
         y = torch.einsum(sums, x, torch.tensor(DATA["modeproduct"]["matrices"][mode]))
@@ -143,7 +140,7 @@ def test_mode_products_are_those_of_einsum(opened):
         cells = [[int(v) for v in re.findall(r'middle">(-?\d+)<', svg)] for svg in drawn(opened, "modeproduct")]
         assert cells[0] + cells[1] == x.flatten().tolist() and cells[5] + cells[6] == y.flatten().tolist()
         assert cells[3] == x.movedim(mode, 0).flatten().tolist()
-    press(opened, part(opened, "modeproduct", "input[type='range']")[0], "END")
+    press(part(opened, "modeproduct", "input[type='range']")[0], "END")
     assert says(opened, "modeproduct").startswith("Mode 3, fiber 6 is (20, 21, 22, 23).")
 
 
@@ -154,7 +151,7 @@ def test_sliders_go_through_values_terms_and_updates(opened):
                              ("shift", "HOME", "After 0 updates the error is 1.00 of the variance."),
                              ("stream", "HOME", "Frame 1 of 3: the answer mixes 1 frame of values. The state has"),
                              ("stream", "END", "Frame 3 of 3: the answer mixes 3 frames of values.")]:
-        press(opened, part(opened, kind, "input[type='range']")[0], key)
+        press(part(opened, kind, "input[type='range']")[0], key)
         assert says(opened, kind).startswith(words)
 
 
@@ -166,12 +163,12 @@ def test_the_dial_moves_floors_and_counts(opened):
     told("α = 0.25. NdLinear 1 × 1: 10 parameters, error at least 0.1 of a variance of 0.7.",
          "The smallest dense network with as many has 1 unit in a layer, 30 parameters and no floor.",
          "Measured: narrow (10 parameters, 40 epochs) 0.15.")
-    press(opened, alpha, "ARROW_RIGHT")
+    press(alpha, "ARROW_RIGHT")
     told("error at least 0.2 of a variance of 0.6", "no run has this α.")
-    press(opened, alpha, "END")
+    press(alpha, "END")
     told("(10 parameters, 40 epochs) 0.6, dense (4,000 parameters, 12 epochs) 0.005.")
     before = drawn(opened, "dial")
-    press(opened, size, "END")
+    press(size, "END")
     told("NdLinear 2 × 2: 2,000 parameters, error at least 0 of a variance of 1.", "2 units in a layer, 4,000")
     after = drawn(opened, "dial")
     assert [a == b for a, b in zip(before, after, strict=True)] == [True, False, False]
