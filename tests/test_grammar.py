@@ -16,31 +16,27 @@ SIDE = ["# A side", "::: {#thm-side}\nTrue.\n:::\n\n$$ x = y $$ {#eq-side}",
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    "The small book's text as Jupyter shows it: numbers and references are those of the site."
+def text_of(tmp_path_factory):
+    "The text of a page of the small book as Jupyter shows it: numbers and references are those of the site."
     root = smallbook.write_project(tmp_path_factory.mktemp("book"), sidebar=["01a_side.ipynb"], **{"01a_side": SIDE})
-    return book.Book(root).markdown()
+    texts = book.Book(root).markdown()
+    return lambda page: "\n".join(text[0] for name, text in texts.items() if name.startswith(page))
 
 
-def test_labels_are_numbered_by_chapter_and_kind(texts):
-    first = "\n".join(text[0] for name, text in texts.items() if name.startswith("01_first"))
+def test_labels_are_numbered_by_chapter_and_kind_and_a_sibling_has_a_letter(text_of):
+    first, second, side = map(text_of, ("01_first", "02_second", "01a_side"))
     for said in ("**Theorem 1.1 (The main one", "**Lemma 1.1.**", "**Remark 1.1.**", "*Table 1.1: Costs of",
                  "*Figure 1.1: A dot*", "*Figure 1.2: A plot of", "\\tag{1.1}",
                  "[equation (1.1)](https://nobody.example.org/smallbook/first.html#eq-norm)",
                  "[Definition 2.1](https://nobody.example.org/smallbook/second.html#def-second)", "`@thm-main`"):
         assert said in first, said
-    second = "\n".join(text[0] for name, text in texts.items() if name.startswith("02_second"))
     assert "[Equation (1.1)](" in second and "[Statements](" in second and "**Exercise 2.1 (Compute).**" in second
-
-
-def test_a_sibling_has_a_letter_and_numbers_of_its_own(texts):
-    side = "\n".join(text[0] for name, text in texts.items() if name.startswith("01a_side"))
     assert "**Theorem 1a.1.** True." in side and "\\tag{1a.1}" in side and "# 1a A side" in side
     assert "So. [Equation (1a.1)](" in side and "[Omranpour" in side and "p.\u00a03" in side    # beside a citation
     assert book.page_of("01a_side.ipynb") == "side"
 
 
-def test_quarto_gets_the_same_numbers_and_references(tmp_path, texts):
+def test_quarto_gets_the_same_numbers_and_references(tmp_path, text_of):
     "Its filter, by pandoc alone: Quarto hands it the same text, before its own filters."
     root, number = smallbook.write_project(tmp_path, sidebar=["01a_side.ipynb"], **{"01a_side": SIDE}), 0
     (root / "nbs" / "_quarto.yml").symlink_to(root / "_quarto.yml")         # as in this book
@@ -53,8 +49,8 @@ def test_quarto_gets_the_same_numbers_and_references(tmp_path, texts):
              tmp_path / "as_quarto.lua"], input="\n\n".join(cell["source"] for cell in cells),
             capture_output=True, text=True)
         assert done.returncode == 0 and not done.stderr, done.stderr
-        found, want = book.text_of(done.stdout), " ".join(t[0] for n, t in texts.items() if n.startswith(path.name))
-        want = re.sub(r"\*Figure 1.\d: [^\n]*", "", want)                    # figures that cells draw
+        found = book.text_of(done.stdout)
+        want = re.sub(r"\*Figure 1.\d: [^\n]*", "", text_of(path.name))       # figures that cells draw
         numbers = [re.findall(r"(?:[A-Z][a-z]+|equation) \(?\d+a?\.\d+\)?", text) for text in (found, want)]
         assert numbers[0] == numbers[1], path.name
         number += len(numbers[0])

@@ -15,15 +15,7 @@ from test_training import whole_and_parts
 from torch.testing import assert_close
 from torch.utils.data import DataLoader
 
-from hot_nbdev.data.ragged import (
-    BucketSampler,
-    collate_padded,
-    mask_sizes,
-    pad_tensors,
-    padding_share,
-    size_buckets,
-    unpad_tensors,
-)
+from hot_nbdev.data import ragged
 from hot_nbdev.model_config import ClassifierConfig, HOTConfig, SegmenterConfig
 from hot_nbdev.models import make_model
 from hot_nbdev.names import ATTENTIONS
@@ -34,7 +26,7 @@ from hot_nbdev.train.tasks import Classification
 
 
 @st.composite
-def ragged(draw, least=1, most=5, count=4):
+def cases(draw, least=1, most=5, count=4):
     "order, sizes, features, multiple_of"
     order = draw(st.integers(1, 3))
     one = st.tuples(*[st.integers(least, most)] * order)
@@ -43,14 +35,12 @@ def ragged(draw, least=1, most=5, count=4):
     return order, sizes, features, draw(st.one_of(st.integers(1, 4), st.tuples(*[st.integers(1, 4)] * order)))
 
 
-# padding
-
 @examples(40)
-@given(case=ragged(least=0), dtype=st.sampled_from([torch.float32, F64, torch.bfloat16, torch.int64, torch.bool]))
+@given(case=cases(least=0), dtype=st.sampled_from([torch.float32, F64, torch.bfloat16, torch.int64, torch.bool]))
 def test_padding_is_what_a_loop_over_entries_gives(case, dtype):
     order, sizes, features, steps = case
     tensors = [(tensor(*own, *features, seed=i) * 3).to(dtype) for i, own in enumerate(sizes)]
-    x, mask = pad_tensors(tensors, order, steps)
+    x, mask = ragged.pad_tensors(tensors, order, steps)
     steps = (steps,) * order if isinstance(steps, int) else steps
     for m, s in enumerate(steps):
         largest = max(own[m] for own in sizes)
@@ -61,10 +51,10 @@ def test_padding_is_what_a_loop_over_entries_gives(case, dtype):
             inside = all(a < n for a, n in zip(at, own, strict=True))
             assert mask[(i, *at)] == inside
             assert torch.equal(x[(i, *at)], tensors[i][at] if inside else torch.zeros(features, dtype=dtype))
-    back = unpad_tensors(x, sizes)
+    back = ragged.unpad_tensors(x, sizes)
     assert all(map(torch.equal, back, tensors))
     if min(map(min, sizes)):
-        assert mask_sizes(mask) == sizes and all(map(torch.equal, unpad_tensors(x, mask), tensors))
+        assert ragged.mask_sizes(mask) == sizes and all(map(torch.equal, ragged.unpad_tensors(x, mask), tensors))
 
 
 @CPU_GPU
@@ -73,21 +63,19 @@ def test_nested_tensors_are_taken(device):
     parts = [tensor(n, 3, device=device) for n in (4, 2, 5)]
     for layout in (torch.jagged, torch.strided):
         nested = torch.nested.nested_tensor(parts, layout=layout)
-        x, mask = pad_tensors(nested, 1)
+        x, mask = ragged.pad_tensors(nested, 1)
         assert torch.equal(x, nested.to_padded_tensor(0.0)) and mask.sum(1).tolist() == [4, 2, 5]
         assert x.device.type == mask.device.type == device
     several = [tensor(2, 5), tensor(4, 3)]                      # more than one ragged mode: the plain layout alone
-    x, mask = pad_tensors(torch.nested.nested_tensor(several), 2)
-    assert all(map(torch.equal, unpad_tensors(x, mask), several))
+    x, mask = ragged.pad_tensors(torch.nested.nested_tensor(several), 2)
+    assert all(map(torch.equal, ragged.unpad_tensors(x, mask), several))
 
 
 def test_collate_takes_arrays_and_plain_numbers():
     samples = [(tensor(2, 3, 1), 0), (tensor(1, 4, 1), 1)]
-    x, _, y = collate_padded([(x.numpy(), i) for x, i in samples], 2, 2)
-    assert torch.equal(x, collate_padded(samples, 2, 2)[0]) and y.tolist() == [0, 1]
+    x, _, y = ragged.collate_padded([(x.numpy(), i) for x, i in samples], 2, 2)
+    assert torch.equal(x, ragged.collate_padded(samples, 2, 2)[0]) and y.tolist() == [0, 1]
 
-
-# in a batch as alone
 
 SIZES = [(4, 3, 5, 2), (1, 6, 2, 3), (7, 1, 1, 1), (4, 3, 5, 2)]
 
@@ -99,9 +87,9 @@ def test_layers_answer_in_a_padded_batch_as_alone(case):
     with torch.no_grad():
         alone = [layer(t) for t in parts]
         for steps in (1, 4):
-            x, mask = pad_tensors(parts, case.order, steps)
+            x, mask = ragged.pad_tensors(parts, case.order, steps)
             together = layer(x, mask)
-            for got, want in zip(unpad_tensors(together, mask), alone, strict=True):
+            for got, want in zip(ragged.unpad_tensors(together, mask), alone, strict=True):
                 assert_close(got, want, rtol=0, atol=1e-12)
             more = layer(torch.cat([x, x.new_full(x[:2].shape, 7.0)]), torch.cat([mask, mask[:2] & False]))
             assert_close(more[:len(x)], together, rtol=0, atol=1e-14)
@@ -126,23 +114,21 @@ def test_models_answer_in_a_padded_batch_as_alone(kind, options):
     torch.manual_seed(0)
     model = make_model(config, dtype=F64).eval()
     parts = [tensor(*own, 2, seed=i) for i, own in enumerate(PICTURES)]
-    x, mask = pad_tensors(parts, 2)
+    x, mask = ragged.pad_tensors(parts, 2)
     y = model(x, mask)
     if kind is not ClassifierConfig:
-        y = unpad_tensors(y, mask if kind is SegmenterConfig else patch_mask(mask, config.patch))
+        y = ragged.unpad_tensors(y, mask if kind is SegmenterConfig else patch_mask(mask, config.patch))
     for together, part in zip(y, parts, strict=True):
         assert_close(together, model(part), rtol=0, atol=1e-12)
 
 
 def test_a_flattened_readout_takes_one_size():
     model = make_model(ClassifierConfig(**PLAIN, sizes=(8, 6), readout="flatten"), dtype=F64)
-    x, mask = pad_tensors([tensor(8, 6, 2), tensor(3, 5, 2)], 2)
+    x, mask = ragged.pad_tensors([tensor(8, 6, 2), tensor(3, 5, 2)], 2)
     assert model(x, mask).shape == (2, 2)
     with pytest.raises(ValueError, match="but the head flattens"):
         model(x[1, :3, :5])
 
-
-# a sample in any company
 
 @pytest.mark.parametrize(("case", "threads"), [*((case, 1) for case in LAYERS), (LAYERS[3], 2)],
                          ids=lambda v: getattr(v, "name", v))
@@ -163,16 +149,14 @@ def test_company_and_order_change_a_sample_by_rounding_at_most(case, threads, re
             assert (y - other).abs().max() <= 1e-5 * y.abs().max(), name
 
 
-# batches of like sizes
-
 @examples(40)
-@given(case=ragged(count=30, most=9), limits=st.sampled_from([(3, None), (None, 800), (4, 900)]),
+@given(case=cases(count=30, most=9), limits=st.sampled_from([(3, None), (None, 800), (4, 900)]),
        seed=st.integers(0, 3))
 def test_each_sample_once_within_the_limits(case, limits, seed):
     order, sizes, _, steps = case
     size, positions = limits
     positions = positions and max(positions, 12 ** order)
-    sampler = BucketSampler(sizes, size, positions, buckets=4, multiple_of=steps, seed=seed)
+    sampler = ragged.BucketSampler(sizes, size, positions, buckets=4, multiple_of=steps, seed=seed)
     steps = (steps,) * order if isinstance(steps, int) else steps
     seen, lengths = [], []
     for epoch in (0, 1, 0):
@@ -185,7 +169,7 @@ def test_each_sample_once_within_the_limits(case, limits, seed):
             assert (size is None or len(b) <= size) and (positions is None or len(b) * box <= positions)
         seen.append(batches)
     assert seen[0] == seen[2] and set(lengths) == {len(sampler)}
-    assert 0 <= padding_share(sizes, seen[0], steps) < 1
+    assert 0 <= ragged.padding_share(sizes, seen[0], steps) < 1
 
 
 @examples(30)
@@ -201,7 +185,7 @@ def test_the_first_cut_saves_most(sizes, least):
         both = [[i for i in n if sizes[i][m] <= at], [i for i in n if sizes[i][m] > at]]
         if min(map(len, both)) >= least:
             best = min(best, sum(map(cost, both)))
-    found = [rows.tolist() for rows in size_buckets(sizes, 2, least)]
+    found = [rows.tolist() for rows in ragged.size_buckets(sizes, 2, least)]
     assert sum(map(cost, found)) == best and sorted(i for rows in found for i in rows) == list(n)
 
 
@@ -209,8 +193,8 @@ def loader(**options):
     "As a worker gets it."
     sizes = torch.randint(2, 9, (24, 2), generator=torch.Generator().manual_seed(3))
     data = [(tensor(*own, 2, seed=i, dtype=torch.float32), i % 2) for i, own in enumerate(sizes.tolist())]
-    sampler = BucketSampler(sizes, **{"batch_size": 6, "buckets": 3, "multiple_of": (3, 2), **options})
-    collate = partial(collate_padded, order=2, multiple_of=(3, 2))
+    sampler = ragged.BucketSampler(sizes, **{"batch_size": 6, "buckets": 3, "multiple_of": (3, 2), **options})
+    collate = partial(ragged.collate_padded, order=2, multiple_of=(3, 2))
     return pickle.loads(pickle.dumps(DataLoader(data, batch_sampler=sampler, collate_fn=collate)))
 
 
@@ -239,22 +223,20 @@ def test_each_process_gets_other_batches_and_all_samples_occur():
 
 
 @pytest.mark.parametrize(("make", "words"), [
-    (lambda: pad_tensors([torch.ones(2), [1.0]], 1), "tensor 1 is a list"),
-    (lambda: pad_tensors([torch.ones(2), torch.ones(2, device="meta")], 1), "on meta, and tensor 0"),
-    (lambda: pad_tensors([torch.ones(2)], 0), "at least one mode"),
-    (lambda: pad_tensors([torch.ones(2)], 1, 0), "a positive number"),
-    (lambda: BucketSampler([(1, 2), (3,)], 2), "of equally many modes"),
-    (lambda: BucketSampler([], 2), "there must be a sample"),
-    (lambda: BucketSampler([(1, 0)], 2), "no empty mode"),
-    (lambda: BucketSampler([(1, 2)], 0), "all of them positive"),
-    (lambda: unpad_tensors(torch.ones(1, 2), [(1, 1)]), r"tensor 0 should have the sizes \(1, 1\), but x is"),
+    (lambda: ragged.pad_tensors([torch.ones(2), [1.0]], 1), "tensor 1 is a list"),
+    (lambda: ragged.pad_tensors([torch.ones(2), torch.ones(2, device="meta")], 1), "on meta, and tensor 0"),
+    (lambda: ragged.pad_tensors([torch.ones(2)], 0), "at least one mode"),
+    (lambda: ragged.pad_tensors([torch.ones(2)], 1, 0), "a positive number"),
+    (lambda: ragged.BucketSampler([(1, 2), (3,)], 2), "of equally many modes"),
+    (lambda: ragged.BucketSampler([], 2), "there must be a sample"),
+    (lambda: ragged.BucketSampler([(1, 0)], 2), "no empty mode"),
+    (lambda: ragged.BucketSampler([(1, 2)], 0), "all of them positive"),
+    (lambda: ragged.unpad_tensors(torch.ones(1, 2), [(1, 1)]), r"tensor 0 should have the sizes \(1, 1\), but x is"),
 ])
 def test_errors_name_the_tensor_the_mode_and_the_sample(make, words):
     with pytest.raises(ValueError, match=words):
         make()
 
-
-# compilation
 
 def graphs(model, inputs):
     torch.compiler.reset()
@@ -276,7 +258,7 @@ def test_changing_sizes_compile_once(name, masked):
     case, inputs = next(c for c in ATTENTION if c.name == name), []
     for sizes in ([(3, 5, 5), (4, 6, 6), (5, 4, 4)], [(4, 5, 5), (8, 3, 3), (9, 4, 4), (4, 5, 5)]):
         parts = [case.input(sizes=own[:case.order], dtype=torch.float32) for own in sizes]
-        inputs.append(pad_tensors(parts, case.order)[:1 + masked])
+        inputs.append(ragged.pad_tensors(parts, case.order)[:1 + masked])
     assert graphs(case.layer(torch.float32), inputs) == 1
 
 
@@ -284,4 +266,4 @@ def test_a_model_compiles_once_where_patches_fit():
     "Not 2 samples of 2 channels at first: what is equal there, PyTorch takes for one size."
     model = make_model(ClassifierConfig(**{**PLAIN, "depth": 1, "patch": (3,)})).eval()
     lists = [[tensor(n + i, 2, dtype=torch.float32) for i in range(b)] for b, n in ((4, 5), (3, 9), (5, 12))]
-    assert graphs(model, [pad_tensors(own, 1, 3) for own in lists]) == 1
+    assert graphs(model, [ragged.pad_tensors(own, 1, 3) for own in lists]) == 1
