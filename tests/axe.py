@@ -31,7 +31,7 @@ window.fresh = [...document.body.querySelectorAll("*:not(svg *)")].filter(elemen
   return !known.has(part) && !seen.has(part) && seen.add(part);
 });
 if (known.size)         // the first page stays whole
-  document.querySelectorAll("article > *, nav > *").forEach(block => {
+  document.querySelectorAll("article > *, nav > *, li, tbody > tr").forEach(block => {
     if (!window.fresh.some(element => block.contains(element))) block.remove();
   });
 return [...seen];
