@@ -102,16 +102,14 @@ def by_map(layer, x, mask=None, **more):
     return layer.to_out(y.unflatten(len(lead), sizes))
 
 
-class SquarePlus(torch.nn.Module):
+def plus(t):
     "A positive feature map that is no softmax: relu(t)² + 0.1 and the same of -t."
-    def forward(self, t):
-        return torch.cat([t, -t], -1).relu() ** 2 + 0.1
+    return torch.cat([t, -t], -1).relu() ** 2 + 0.1
 
 
-class OneFeature(torch.nn.Module):
+def short(t):
     "A feature map with a single feature, so that the maps of modes of size 3 and more are applied as pairs."
-    def forward(self, t):
-        return t.square().sum(-1, keepdim=True) + 0.1
+    return t.square().sum(-1, keepdim=True) + 0.1
 
 
 def turn(t, mode):
@@ -302,7 +300,7 @@ class Linear(Case):
         return [(layer(x), y.reshape(*x.shape[:x.ndim - self.order], *y.shape[1:]))]
 
 
-K, plus, short = names.kronecker, SquarePlus(), OneFeature()
+K = names.kronecker
 bare = partial(K, qk_norm=False)        # half of the cases have the norm, which is the default
 Hot1, Hot2 = names.ATTENTIONS["hot1"], names.hot2
 Full, Axial, Divided, Multi, Tied = names.full, names.axial, names.divided, names.multiscale, names.tied

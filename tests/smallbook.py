@@ -1,8 +1,9 @@
 """A small book that uses every construct of the grammar, written by the tests that need one."""
-
 import base64
-import json
 from pathlib import Path
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
@@ -17,9 +18,6 @@ user = nobody
 git_url = https://github.com/nobody/smallbook
 doc_host = https://nobody.example.org
 doc_baseurl = /smallbook
-recursive = False
-custom_sidebar = True
-readme_nb = none.ipynb
 """
 
 QUARTO = """project:
@@ -41,18 +39,12 @@ website:
           - href: 01_first.ipynb
           - href: 02_second.ipynb
             text: "2 Second, in short"
-format:
-  html:
-    html-math-method: mathml
-    keep-md: true
-  commonmark: default
 bibliography: references.bib
 """
 
 BIB = """@article{kolda2009,
   title = {Tensor Decompositions and Applications},
   author = {Kolda, Tamara G. and Bader, Brett W.},
-  journal = {SIAM Review},
   year = {2009}
 }
 @misc{hot1,
@@ -63,19 +55,19 @@ BIB = """@article{kolda2009,
 """
 
 
-def cell(source: str, number: int, outputs=None) -> dict:
+def cell(source: str, outputs=None) -> dict:
     "A code cell where the source looks like code, else Markdown."
-    code = source.startswith("#|") or outputs is not None
-    made = {"cell_type": "code" if code else "markdown", "id": f"c{number}", "metadata": {}, "source": source}
-    return made | ({"execution_count": None, "outputs": outputs or []} if code else {})
+    if source.startswith("#|") or outputs is not None:
+        return new_code_cell(source, outputs=outputs or [])
+    return new_markdown_cell(source)
 
 
 def text_output(text: str) -> list:
-    return [{"output_type": "execute_result", "metadata": {}, "execution_count": None, "data": {"text/plain": text}}]
+    return [new_output("execute_result", {"text/plain": text})]
 
 
-def picture(source: str, number: int) -> dict:
-    return cell(source, number, [{"output_type": "display_data", "metadata": {}, "data": {"image/png": PIXEL}}])
+def picture(source: str) -> dict:
+    return cell(source, [new_output("display_data", {"image/png": PIXEL})])
 
 
 INDEX = ["# A small book\n\n> Every construct once.", "Begin with [the first](01_first.ipynb)."]
@@ -137,11 +129,11 @@ Without a title.
     picture("""#| label: fig-dot
 #| fig-cap: "A dot"
 #| fig-alt: "One dot."
-1""", 89),
+1"""),
     picture("""#| label: fig-plot
 #| fig-cap: "A plot of $x$, cf. @fig-dot"
 #| fig-alt: "A line that rises."
-1 + 1""", 90),
+1 + 1"""),
 ]
 
 SECOND = [
@@ -152,7 +144,7 @@ See [there](01_first.ipynb#lem-help), [chapter 1](01_first.ipynb) and
     "## Other things {#sec-other}",
     "::: {#def-second}\nA *gnu* is a gnu.\n:::",
     "::: {#exr-one}\n## Compute\n1. First.\n2. Second.\n:::",
-    cell('#| code-fold: true\n#| code-summary: "Solution"\nanswer = 42\nanswer', 91, text_output("42")),
+    cell('#| code-fold: true\n#| code-summary: "Solution"\nanswer = 42\nanswer', text_output("42")),
     "#| echo: false\n7",
     "#| hide\nsecret = 1",
 ]
@@ -160,10 +152,9 @@ See [there](01_first.ipynb#lem-help), [chapter 1](01_first.ipynb) and
 
 def write_notebook(path: Path, sources: list) -> None:
     "Of these cells; those given as dictionaries stay as they are."
-    cells = [s if isinstance(s, dict) else cell(s, i) for i, s in enumerate(sources)]
+    cells = [s if isinstance(s, dict) else cell(s) for s in sources]
     kernel = {"display_name": "python3", "language": "python", "name": "python3"}
-    made = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
-    path.write_text(json.dumps(made), encoding="utf-8")
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
 
 
 def write_project(root: Path, sidebar=(), **chapters) -> Path:

@@ -51,7 +51,7 @@ _sys.addaudithook(_watch)
 def run(name, package, empty):
     "What goes wrong with a download in a kernel of its own; `package` is a folder to find the library in."
     nb = lab.for_readers(Book(ROOT), f"{name}.ipynb", {})          # of its text nothing runs
-    nb["cells"].insert(0, smallbook.cell(WATCH, "watch", outputs=[]))
+    nb["cells"].insert(0, smallbook.cell(WATCH, []))
     (empty / f"{name}.ipynb").write_text(json.dumps(nb), encoding="utf-8")
     program = READER or sys.executable
     env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "MPLBACKEND")}

@@ -59,11 +59,6 @@ def test_every_exported_name_is_shown_and_asserted_on_itself(chapter):
         assert name in found, f"no assertion depends on {name}; standing in a cell with an assertion is not enough"
 
 
-def test_a_name_beside_an_assertion_is_not_asserted_on():
-    assert "f" not in asserted(["assert g(1) == 1\nf(1)"])
-    assert "f" in asserted(["y = f(1)", "z = y + 1\nassert z == 2"])
-
-
 def lines_of(cell):
     "Lines of code and notes, without empty ones and options."
     return len([line for line in cell.source.splitlines() if line.strip() and not line.lstrip().startswith("#")])

@@ -1,6 +1,5 @@
 """studies/ndlinear on small data: every system builds, models are of equal size, runs repeat and resume."""
 import copy
-import importlib
 import json
 import math
 import random
@@ -15,25 +14,18 @@ from torch import nn
 from hot_nbdev.book import results_file
 from hot_nbdev.train.results import read_rows
 
-SYSTEMS = ["language", "adapters", "rnn", "transformer", "waves", "table", "table-number", "cnn", "cnn-slices",
-           "teacher", "distill", "diffusion", "sentence"]
+pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
 
-
-@pytest.fixture(scope="module")
-def bench():
-    "The script as a module."
-    pytest.importorskip("sklearn", reason='needs scikit-learn: pip install "hot_nbdev[train]"')
-    return importlib.import_module("studies.ndlinear.ndlinear_systems")
-
-
-@pytest.fixture(scope="module")
-def systems(bench):
-    "The modules that the script is made of, as attributes."
-    return importlib.import_module("studies.ndlinear.systems")
+from studies import rates
+from studies.kin.kin import forms
+from studies.ndlinear import ndlinear_settings as settings
+from studies.ndlinear import ndlinear_simple as simple
+from studies.ndlinear import ndlinear_systems as bench
+from studies.ndlinear import systems
 
 
 @pytest.fixture(scope="module", autouse=True)
-def what_is_counted_is_not_drawn(systems):
+def what_is_counted_is_not_drawn():
     "Looking for widths makes hundreds of models without numbers; without their starts it takes a third of the time."
     def size(make, size=systems.layers.size):
         with pytest.MonkeyPatch.context() as patch:
@@ -67,7 +59,7 @@ def write_waves(folder, name, channels, classes, least, most, g):
 
 
 @pytest.fixture
-def small(systems, tmp_path, monkeypatch):
+def small(tmp_path, monkeypatch):
     "Small files of the layout of the real ones, and no model kept from an earlier test."
     sources, images = systems.sources, systems.images
     g, data = torch.Generator().manual_seed(0), tmp_path / "data"
@@ -105,7 +97,7 @@ def small(systems, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def quick(bench, small, tmp_path):
+def quick(small, tmp_path):
     return bench.Bench(tmp_path / "rows.csv", tmp_path / "keep", quick=True)
 
 
@@ -126,9 +118,8 @@ def check_sizes(system, make, where, layers):
         assert sizes["nd"] < sizes["dense"]
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
-def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(bench, systems, quick, name):
-    assert list(bench.SYSTEMS) == SYSTEMS
+@pytest.mark.parametrize("name", bench.SYSTEMS)
+def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(quick, name):
     training, system = systems.training, bench.SYSTEMS[name]
     for data in system.data:
         quick.prepare(system, data, 0)
@@ -152,7 +143,7 @@ def test_every_model_of_a_system_takes_a_step_and_rivals_are_of_equal_size(bench
             assert trained and all(p.grad is not None for p in trained), kind
 
 
-def test_a_seed_gives_the_same_row_twice(bench, quick):
+def test_a_seed_gives_the_same_row_twice(quick):
     def row(seed=3):
         found, _ = quick.run("main", bench.SYSTEMS["table"], "wine", "kron", seed, 3e-3)
         return {k: v for k, v in found.items() if k != "cpu_seconds"}
@@ -161,7 +152,7 @@ def test_a_seed_gives_the_same_row_twice(bench, quick):
     assert list(first) == [k for k in bench.HEAD if k != "cpu_seconds"]
 
 
-def test_rows_resume(bench, systems, small, tmp_path, monkeypatch):
+def test_rows_resume(small, tmp_path, monkeypatch):
     """A search goes on until its optimum is inside, and nothing that has its row is made again. Training only notes
     what was asked; the error is least at one rate."""
     asked, out = [], tmp_path / "rows.csv"
@@ -188,7 +179,7 @@ def test_rows_resume(bench, systems, small, tmp_path, monkeypatch):
     assert asked == [("main", "table", "nd", 1, 1e-2)] and read_rows(out)[-1]["seed"] == "1"
 
 
-def test_ragged_series_are_read_and_hours_that_are_not_there_do_not_count(bench, small):
+def test_ragged_series_are_read_and_hours_that_are_not_there_do_not_count(small):
     found, classes, _ = small.waves("JapaneseVowels")
     x, mask, y = found["TRAIN"]
     assert classes == 3 and x.shape == (15, mask.shape[1], 3) and 5 <= mask.sum(1).min() and mask.sum(1).max() <= 9
@@ -199,7 +190,6 @@ def test_ragged_series_are_read_and_hours_that_are_not_there_do_not_count(bench,
 
 
 def test_a_search_widens_its_grid():
-    rates = importlib.import_module("studies.rates")
     assert [rates.rate(s) for s in (-7, -6, -5, 0)] == [3e-4, 1e-3, 3e-3, 1.0] and rates.step(3e-2) == -3
     with pytest.raises(ValueError, match="no rate of the grid"):
         rates.step(2e-3)
@@ -213,8 +203,7 @@ def test_a_search_widens_its_grid():
     assert rates.choose(whole) == ("use", 10.0, False)                          # the end of the limits
 
 
-def test_layers_are_what_they_are_called(systems):
-    from studies.kin.kin import forms
+def test_layers_are_what_they_are_called():
     layers = systems.layers
     x, some = torch.randn(5, 24), layers.KronSum((2, 3, 4), (3, 2, 5), 3)
     nn.init.normal_(some.terms[0].layer.biases[1])
@@ -225,7 +214,7 @@ def test_layers_are_what_they_are_called(systems):
     torch.testing.assert_close(train(x.reshape(5, 1, 24))[:, 0], forms()["tensor_train"](x, *train.cores))
 
 
-def test_training_ends_when_validation_turns(systems):
+def test_training_ends_when_validation_turns():
     torch.manual_seed(0)
     training, x, start = systems.training, torch.randn(64, 3), nn.Linear(3, 1)
     y, noise = x[:, :1] * 2, torch.randn(64, 1)
@@ -245,7 +234,7 @@ def test_training_ends_when_validation_turns(systems):
     assert ended(1e-3, 2).stopped == "diverged"
 
 
-def test_metrics_are_those_of_scikit_learn(systems):
+def test_metrics_are_those_of_scikit_learn():
     from sklearn import metrics
     measures = systems.measures
     g = torch.Generator().manual_seed(0)
@@ -258,7 +247,7 @@ def test_metrics_are_those_of_scikit_learn(systems):
     assert measures.frechet(a, a + 1) == pytest.approx(4)
 
 
-def test_verdicts_are_paired_and_corrected(bench, systems):
+def test_verdicts_are_paired_and_corrected():
     from scipy import stats
     verdicts = systems.verdicts
     a, b = [1.0, 2.0, 4.0, 3.5, 2.5], [0.5, 1.0, 3.9, 3.0, 2.6]
@@ -275,13 +264,8 @@ def test_verdicts_are_paired_and_corrected(bench, systems):
     assert "nd against dense: ahead on 1 of 1" in text and "nd - dense = +0.4" in text
 
 
-@pytest.fixture
-def simple(bench, small):
-    return importlib.import_module("studies.ndlinear.ndlinear_simple")
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_plain_answers_to_every_system(simple, monkeypatch):
+def test_plain_answers_to_every_system(small, monkeypatch):
     "With and without classes, for series, images and text; the same numbers each time."
     monkeypatch.setattr(simple, "STRENGTHS", [0.1, 1.0])
     monkeypatch.setattr(simple, "ORDERS", range(1, 4))
@@ -298,8 +282,7 @@ def test_plain_answers_to_every_system(simple, monkeypatch):
     assert float(constant["test"]) == 0.5
 
 
-def test_plain_answers_have_their_rows(bench):
-    simple = importlib.import_module("studies.ndlinear.ndlinear_simple")
+def test_plain_answers_have_their_rows():
     stored = {r["model"]: r for r in read_rows(results_file("ndlinear_simple.csv"))
               if (r["data"], r["seed"]) == ("breast cancer", "0")}
     for row in simple.answers("table", "breast cancer", 0):
@@ -308,7 +291,7 @@ def test_plain_answers_have_their_rows(bench):
     assert not stored
 
 
-def test_counts_are_interpolated_as_witten_and_bell_do(simple):
+def test_counts_are_interpolated_as_witten_and_bell_do(small):
     "Against the recursion, character by character; a context does not reach over the beginning of its window."
     text = torch.tensor([1, 2, 1, 2, 3, 1, 1, 2, 3, 3, 2, 1])
 
@@ -327,7 +310,7 @@ def test_counts_are_interpolated_as_witten_and_bell_do(simple):
     assert sum(share([1, 2], c) for c in range(simple.sources.SYMBOLS)) == pytest.approx(1)
 
 
-def test_the_linear_guess_of_the_noise_is_that_of_least_squares(simple, systems):
+def test_the_linear_guess_of_the_noise_is_that_of_least_squares(small):
     "At one time, on many images: no line through noisy values comes nearer to their noise."
     g = torch.Generator().manual_seed(0)
     x = torch.randn(20_000, 2, 2, generator=g) @ torch.tensor([[1.0, 0.5], [0.0, 0.2]]) + 0.3
@@ -342,8 +325,7 @@ def test_the_linear_guess_of_the_noise_is_that_of_least_squares(simple, systems)
     assert (guess(seen, t) - fitted).square().mean() < 1e-3 < 0.5 < fitted.square().mean()
 
 
-def test_the_grid_of_settings_has_the_networks_of_the_systems_and_resumes(bench, tmp_path):
-    settings = importlib.import_module("studies.ndlinear.ndlinear_settings")
+def test_the_grid_of_settings_has_the_networks_of_the_systems_and_resumes(tmp_path):
     task = settings.SYSTEMS["cnn"].task("digits", 0)
     for model in ("dense", "nd"):
         assert settings.count(settings.network(model, "digits", 256)) == settings.count(task.make[model]())
@@ -356,7 +338,6 @@ def test_the_grid_of_settings_has_the_networks_of_the_systems_and_resumes(bench,
 
 
 def test_the_page_reads_the_settings_as_the_script_does():
-    settings = importlib.import_module("studies.ndlinear.ndlinear_settings")
     cells = {c.id: c.source for c in Chapter(NBS / "ndlinear_measured.ipynb").code}
     space = {}
     exec(cells["ndm-imports"] + "\n" + cells["ndset-rows"], space)

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from layers import DIM, HEADS, KERNELS, SPANS, Axial, K, SquarePlus, made, random_mask, stepped, tensor
+from layers import DIM, HEADS, KERNELS, SPANS, Axial, K, made, plus, random_mask, stepped, tensor
 from torch.testing import assert_close
 
 from hot_nbdev.attention import softmax_map
@@ -69,7 +69,7 @@ def test_mode_dropout_puts_the_identity_in_place_of_maps(combine, masked):
 
 
 def test_mode_dropout_of_an_axis_draws_once_for_a_slice_and_leaves_rows_empty_that_see_nothing():
-    for kernel in ({}, dict(kernel=SquarePlus())):
+    for kernel in ({}, dict(kernel=plus)):
         layer = made(partial(Axial, **kernel), groups=[0], by_mode={0: dict(dropout=0.5)}).train()
         x, mask = tensor(40, 3, 4, DIM), random_mask(40, 3, 4)
         [S] = layer.maps(x, mask)                                        # (40, heads, 4, 3, 3)
@@ -97,7 +97,7 @@ def test_no_nan_where_a_window_holds_nothing_that_takes_part():
 
 
 def test_large_biases_do_not_overflow_a_kernel():
-    kind, x = partial(K, kernel=SquarePlus()), torch.randn(2, 6, DIM)
+    kind, x = partial(K, kernel=plus), torch.randn(2, 6, DIM)
     layer, bare = made(kind, 1, by_mode={0: dict(bias="learned", reach=3)}).float(), made(kind, 1).float()
     torch.nn.init.constant_(layer.weigh[0].score_mod.table, 500.0)
     assert_close(layer(x), bare(x))                                      # the same number everywhere changes nothing

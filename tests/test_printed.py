@@ -24,7 +24,7 @@ WIDE = [
     "Small: $\\tfrac{1}{2}\\begin{pmatrix} 1 & 2 \\end{pmatrix}$.",
     "| " + " | ".join(f"column{n}" for n in range(14)) + " |\n" + "|---" * 14 + "|\n"
     + "| " + " | ".join(["1234567"] * 14) + " |",
-    smallbook.cell("x = [" + ", ".join(f"number_{n}" for n in range(40)) + ", last_of_all]", 7,
+    smallbook.cell("x = [" + ", ".join(f"number_{n}" for n in range(40)) + ", last_of_all]",
                    smallbook.text_output("y" * 300)),
 ]
 
@@ -36,7 +36,7 @@ def site(tmp_path_factory):
         tmp_path_factory.mktemp("printed"), ["03_wide.ipynb"], index=[*smallbook.INDEX, "It has [a tool](tool.ipynb)."],
         **{"03_wide": WIDE, "tool": ["# A tool\n\n> For use.", "See @thm-main."]})
     listed, more = root / "_quarto.yml", '      - section: "Workshop"\n        contents:\n          - tool.ipynb\n'
-    listed.write_text(listed.read_text().replace("format:\n", f"{more}format:\n", 1))
+    listed.write_text(listed.read_text().replace("bibliography", f"{more}bibliography", 1))
     command, env = [sys.executable, book.__file__, "--out", "_site"], os.environ | {"PYTHONPATH": str(root)}
     subprocess.run(command, cwd=root, env=env, check=True)
     return root
