@@ -6,23 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from layers import (
-    ATTENTION,
-    DIM,
-    GRIDS,
-    HEADS,
-    Axial,
-    Full,
-    Hot1,
-    K,
-    Multi,
-    any_sizes,
-    by_map,
-    each,
-    random_mask,
-    since,
-    told,
-)
+from layers import ATTENTION, DIM, GRIDS, HEADS, Full, K, Multi, any_sizes, by_map, each, random_mask, since, told
 from often import examples
 from slow import slow_kronecker, slow_share
 from torch.testing import assert_close
@@ -30,7 +14,8 @@ from torch.testing import assert_close
 from hot_nbdev.kernels import PositiveRandomFeatures
 from hot_nbdev.names import ATTENTIONS, make_attention
 
-attention, everyone = each(ATTENTION), each(ATTENTION + GRIDS)
+Axial, Hot1 = ATTENTIONS["axial"], ATTENTIONS["hot1"]
+everyone = each(ATTENTION + GRIDS)
 
 
 def drawn(case, data):

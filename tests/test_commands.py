@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import json
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -55,10 +56,8 @@ def test_the_package_installs_all_of_them():
     config = configparser.ConfigParser()
     config.read(ROOT / "settings.ini", encoding="utf-8")
     entries = dict(line.split("=") for line in config["DEFAULT"]["console_scripts"].split())
-    assert list(entries) == [c.__name__ for c in COMMANDS]
-    for name, place in entries.items():
-        module, _, function = place.partition(":")
-        assert getattr(importlib.import_module(module), function).__name__ == name
+    assert {name: EntryPoint(name, place, "").load() for name, place in entries.items()} == {
+        c.__name__: c for c in COMMANDS}
 
 
 def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path, monkeypatch):
@@ -361,17 +360,12 @@ def test_runs_of_a_table_get_folders_of_their_own(monkeypatch, capsys):
     assert len(set(found)) == 4 and all(Path(out).parent == Path("o") for out in found)
 
 
-def test_a_file_of_results_tells_where_its_numbers_come_from(capsys):
-    "Those that a script makes are told on page 68."
-    hot_reproduce(["printed_series.csv"])
-    assert "copied from the papers" in capsys.readouterr().out
-
-
-def test_a_table_brings_its_seeds(capsys):
-    hot_reproduce(["motion-32-full", "--dry-run"])
-    assert capsys.readouterr().out.count(": to do") == 3
-    hot_reproduce(["motion-32-full", "--dry-run", "--seeds", "7"])
-    assert capsys.readouterr().out.count("seed 7: to do") == 1
+@pytest.mark.parametrize("words, said, times", [
+    ("motion-32-full --dry-run", ": to do", 3), ("motion-32-full --dry-run --seeds 7", "seed 7: to do", 1),
+    ("printed_series.csv", "copied from the papers", 1)])       # those that a script makes are told on page 68
+def test_a_table_brings_its_seeds_and_a_file_says_where_its_numbers_come_from(capsys, words, said, times):
+    hot_reproduce(words.split())
+    assert capsys.readouterr().out.count(said) == times
 
 
 @pytest.mark.parametrize("table, value, message", [

@@ -195,9 +195,9 @@ BATCH, ANY_BATCH = torch.export.Dim("batch", min=2, max=64), "hot2 product"
 
 @each([case for case in TRACED if case.name != ANY_BATCH])
 @pytest.mark.filterwarnings("ignore")
-def test_exports(case, monkeypatch):
+@torch._dynamo.config.patch(fake_tensor_cache_enabled=False)        # which takes longer than it saves here
+def test_exports(case):
     "For any batch: the number of samples is an input like others, which `len` would fix."
-    monkeypatch.setattr(torch._dynamo.config, "fake_tensor_cache_enabled", False)      # by which it takes longer here
     layer, given = case.layer(torch.float32), case.arguments(case.input(3, dtype=torch.float32))
     arguments = given[0 if case in BARE else -1]
     program = torch.export.export(layer, arguments, dynamic_shapes=tuple({0: BATCH} for _ in arguments)).module()

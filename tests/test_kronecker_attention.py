@@ -8,22 +8,13 @@ from slow import slow_kronecker, slow_share
 from torch import nn
 from torch.testing import assert_close
 
+from hot_nbdev import variants
 from hot_nbdev.cost import count
 from hot_nbdev.kronecker_attention import KroneckerAttention, floor_share, masked, mean, product
 from hot_nbdev.train.loop import decay_groups
-from hot_nbdev.variants import (
-    Activated,
-    Centred,
-    LateBias,
-    OwnMatrices,
-    Pooled,
-    Tempered,
-    combined,
-    hot1,
-    hot2,
-    hot2_text,
-)
+from hot_nbdev.variants import Activated, Centred, LateBias, OwnMatrices, Pooled, Tempered, combined
 
+hot1, hot2, hot2_text = variants.hot1, variants.hot2, variants.hot2_text
 Own = combined(OwnMatrices, KroneckerAttention)
 
 

@@ -271,14 +271,10 @@ def test_settings_that_a_later_version_reads_in_another_way_are_those_of_the_wei
     assert load_model(tmp_path).config == told
 
 
-class OwnConfig(ModelConfig):
-    "Without a setting of its own."
-
-
 def test_a_model_with_other_settings_does_not_take_over_ones_own(monkeypatch):
     monkeypatch.setitem(MODELS, "own", HOTClassifier)
     with pytest.raises(ValueError, match="no model has settings of the class OwnConfig; .*MODELS.'own'. = a class"):
-        make_model(OwnConfig())
+        make_model(type("OwnConfig", (ModelConfig,), {})())
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -5,12 +5,11 @@ import sys
 import numpy as np
 import pytest
 import torch
-from official import official
 from scripts import load
 
 from hot_nbdev.book import results_file
 from hot_nbdev.data import scene_data
-from hot_nbdev.data.scenes import SCENES, _number_classes, check_scene, split_blocks, window_corners
+from hot_nbdev.data.scenes import _number_classes, check_scene, split_blocks, window_corners
 from hot_nbdev.model_config import SegmenterConfig
 from hot_nbdev.models import HOTSegmenter
 from hot_nbdev.train.loop import evaluate
@@ -200,14 +199,6 @@ def test_simple_models_have_their_rows():
     stored = {r["model"]: float(r["test_accuracy"]) for r in rows}
     assert found.keys() == stored.keys()
     assert all(found[name] == pytest.approx(stored[name], abs=2e-3) for name in found)
-
-
-def test_official_sentinel2():
-    official("sentinel2", SCENES["sentinel2"].file)
-    splits = scene_data("sentinel2", download=False)
-    x, y = splits.train[torch.arange(4)]
-    assert x.shape == (4, 5, 16, 16, 13) and y.max() < 5
-    assert len(splits.about["classes"]) == 5 and splits.train.labels.shape == (101, 100)
 
 
 def test_blocks_are_drawn_so_that_classes_are_shared_out_evenly():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from layers import CPU_GPU
-from official import official
 
 from hot_nbdev.data import volume_data
 from hot_nbdev.data import volumes as volumes_module
@@ -183,16 +182,3 @@ def test_flips(device):
     state = torch.get_rng_state()
     random_flips(x, generator=torch.Generator().manual_seed(0))
     assert torch.equal(state, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("name", VOLUMES)
-@pytest.mark.parametrize("size", [28, 64])
-def test_official_volumes(name, size):
-    pytest.importorskip("medmnist", reason="counts and md5 are in medmnist")
-    official(name, f"{name}mnist3d{'' if size == 28 else '_64'}.npz")
-    splits = volume_data(name, size, download=False)
-    x, y = splits.test[torch.arange(4)]
-    assert x.shape == (4, size, size, size, 1) and 0 <= x.min() and x.max() <= 1
-    classes = len(splits.about["classes"])
-    perfect = torch.nn.functional.one_hot(splits.test.labels, classes).numpy()
-    assert tuple(volume_evaluator(name, "test", size, download=False).evaluate(perfect)) == (1, 1)

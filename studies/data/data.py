@@ -40,7 +40,7 @@ def series():
                      "first": str(s.dates[0])[:16] if s.dates is not None else "",
                      "last": str(s.dates[-1])[:16] if s.dates is not None else "",
                      "sentinels": sum(s.report["sentinels"].values()), "twice": len(s.report["dates twice"]),
-                     "gaps": "; ".join(f"{d[:16]} {n} s" for d, n in s.report["gaps"]),
+                     "gaps": "; ".join(f"{d[:16]} {n:g} s" for d, n in s.report["gaps"]),
                      "windows_96_96": "/".join(map(str, about["counts"]))})
         mended = forecast_data(name, 96, 96, mend=True, download=False).about
         both = zip(mended["names"], about["scaler"].std, mended["scaler"].std, strict=True)
