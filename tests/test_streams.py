@@ -77,6 +77,8 @@ def test_streams_are_forked_dropped_and_restarted(kind, kernel, near, tmp_path):
         save_state(state, tmp_path / "state.safetensors")
         for other in (before, load_state(tmp_path / "state.safetensors")):              # a state is a value
             assert all(map(torch.equal, flat(state), flat(other)))
+            assert (other.layer, other.frame, other.masked, other.nbytes) == (
+                state.layer, state.frame, mask is not None, state.nbytes)
 
 
 def test_a_stream_begins_anew_after_nan_and_however_loud_it_is():
@@ -136,16 +138,6 @@ def saved(tmp_path):
     return layer, x, state, tmp_path / "s.safetensors"
 
 
-def test_a_state_is_saved_and_goes_on(saved):
-    layer, x, state, path = saved
-    again = load_state(path)
-    assert_close(steps(layer, x[:, 5:], again)[0], layer(x)[:, 5:])
-    assert (again.layer, again.frame, again.masked, again.nbytes) == (state.layer, state.frame, True, state.nbytes)
-    assert all(a.equal(b) for a, b in zip(flat(again), flat(state), strict=True))
-    save_state(StreamState(), path)
-    assert load_state(path) == StreamState()
-
-
 @since("2.13")
 def test_a_fresh_process_steps_other_attentions_and_goes_on_from_a_file(saved):
     "Whoever imports `steps` can step them all; the first step may be compiled."
@@ -169,11 +161,13 @@ def test_every_changed_byte_of_a_state_is_refused_in_one_line_with_the_name(save
     *_, path = saved
     whole, draw = path.read_bytes(), random.Random(0)
     head = 8 + int.from_bytes(whole[:8], "little")
-    for at in [*range(8), *draw.sample(range(8, head), 400), *draw.sample(range(head, len(whole)), 100)]:
+    for at in [*range(8), *draw.sample(range(8, head), 100), *draw.sample(range(head, len(whole)), 50)]:
         path.write_bytes(whole[:at] + bytes([whole[at] ^ draw.randrange(1, 256)]) + whole[at + 1:])
         with pytest.raises(ValueError) as error:
             load_state(path)
         assert str(path) in str(error.value) and "\n" not in str(error.value)
+    save_state(StreamState(), path)
+    assert load_state(path) == StreamState()
 
 
 def test_states_of_another_layer_are_refused():
