@@ -15,7 +15,7 @@ from hot_nbdev.cli.fields import MotionJob  # noqa: E402
 from hot_nbdev.cli.tables import made_by, planned, read_tables  # noqa: E402
 from hot_nbdev.models import load_model  # noqa: E402
 from hot_nbdev.train.paired import read_scores  # noqa: E402
-from hot_nbdev.train.results import read_rows  # noqa: E402
+from hot_nbdev.train.results import read_rows, summarize  # noqa: E402
 
 SMALL = ["--data", "white", "--size", "8", "8", "--samples", "64", "--epochs", "2", "--cpu", "--no-progress"]
 TINY = [*SMALL, "--dim", "8", "--heads", "2"]
@@ -78,11 +78,8 @@ def test_every_batch_of_a_motion_is_new():
 
 def mean_errors(rows, **where):
     "Method or model -> mean error on the test part, of the rows where these columns hold."
-    found = {}
-    for r in rows:
-        if all(r[column] == value for column, value in where.items()) and not r["method"].startswith("true"):
-            found.setdefault(r["method"], []).append(float(r["test_nmse"]))
-    return {method: sum(own) / len(own) for method, own in found.items()}
+    chosen = [r for r in rows if where.items() <= r.items() and not r["method"].startswith("true")]
+    return {line["method"]: line["test_nmse"] for line in summarize(chosen, "method", "test_nmse")}
 
 
 def test_the_first_page_names_the_best_rival_of_each_comparison():

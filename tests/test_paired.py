@@ -98,12 +98,9 @@ def test_scores_that_are_not_there(tmp_path, row, message):
         read_scores({"scores": str(tmp_path / "a" / "x.npz")}, tmp_path)
 
 
-class Plain(Forecasting):
-    "A task that keeps nothing."
-    each = Task.each
-
-
 def test_a_task_of_ones_own_keeps_nothing_and_needs_nothing(tmp_path):
+    class Plain(Forecasting):
+        each = Task.each
     kept = []
     part = torch.utils.data.TensorDataset(torch.ones(5, 2), torch.zeros(5, 1))
     evaluate(torch.nn.Linear(2, 1), part, Plain(), 2, kept=kept)

@@ -44,11 +44,8 @@ def adapted(method, base, target_modules=TARGETS, **settings):
 def test_it_starts_as_the_model_and_trains_the_adapters_alone(method):
     adapted_model = adapted(method, model(), terms=2)
     assert_close(adapted_model(X), model()(X), rtol=0, atol=0)
-    optimizer = torch.optim.SGD(adapted_model.parameters(), 0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        adapted_model.train()(X).square().sum().backward()
-        optimizer.step()
+    adapted_model.train()(X).square().sum().backward()
+    torch.optim.SGD(adapted_model.parameters(), 0.1).step()
     trained = {n for n, p in adapted_model.named_parameters() if p.requires_grad}
     assert trained and all("ndlora_terms.default" in n for n in trained)
     old = dict(model().named_parameters())
