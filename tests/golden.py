@@ -2,8 +2,7 @@
 
 `golden.json` holds the settings, as plain JSON; `golden.safetensors` the weights and inputs (stored in float32, used in
 float64) and the outputs (float64). Neither is written again when the library changes. If names or signatures change,
-one of the builders below does, which translate settings into today's library (one for each family, in BUILD), or
-`former`, which translates names of weights.
+BUILD does, which translates settings into today's library, or `former`, which translates names of weights.
 
 A record of golden.json is
     name      of the setting

@@ -207,9 +207,9 @@ def test_an_adapter_is_refused_beside_another_weight(tmp_path):
     load_adapters(mlp(seed=9).to("meta"), file)
 
 
-def written(path, settings, tensors=None, **head):
+def written(path, settings, **head):
     "An adapter file that says what it likes."
-    tensors = {"0.A": torch.zeros(2, 12), "0.B": torch.zeros(20, 2)} if tensors is None else tensors
+    tensors = {"0.A": torch.zeros(2, 12), "0.B": torch.zeros(20, 2)}
     said = settings if isinstance(settings, str) else json.dumps(settings)
     head = {"base": {} if said is settings else dict.fromkeys(settings, []), "trainable": []} | head
     save_file(tensors, path, {"adapters": said} | {key: json.dumps(value) for key, value in head.items()})
