@@ -62,13 +62,6 @@ def test_what_delong_cannot_do_is_said(label, one, other, message):
         delong(np.array(label), np.array(one), np.array(other))
 
 
-def test_scores_in_a_pickle_are_not_read(tmp_path):
-    (tmp_path / "scores").mkdir()
-    np.savez(tmp_path / "scores" / "x.npz", a=np.array([{}], dtype=object))
-    with pytest.raises(ValueError, match="allow_pickle=False"):
-        read_scores({"scores": "scores/x.npz"}, tmp_path)
-
-
 def test_an_archive_holds_what_the_files_held_and_the_same_bytes_in_any_sequence(tmp_path):
     runs = {f"r{i}": {"a": torch.full((3,), float(i)), "b": torch.ones(2)} for i in range(3)}
     for folder, order in (("one", [["r0", "r1", "r2"]]), ("other", [["r2"], ["r0", "r1"]])):
@@ -88,10 +81,12 @@ def test_an_archive_holds_what_the_files_held_and_the_same_bytes_in_any_sequence
     ({"run": "r", "scores": ""}, "the row of r has no scores"),
     ({"scores": "scores/none.npz"}, "there is no file scores/none.npz"),
     ({"scores": "../a/x.npz"}, "there is no file"),
+    ({"scores": "scores/pickled.npz"}, "allow_pickle=False"),
 ])
-def test_scores_that_are_not_there(tmp_path, row, message):
-    (tmp_path / "a").mkdir()
+def test_scores_that_are_not_there_or_are_a_pickle(tmp_path, row, message):
     write_scores(tmp_path / "a" / "x.npz", [{"a": torch.ones(1)}])
+    (tmp_path / "a" / "scores").mkdir()
+    np.savez(tmp_path / "a" / "scores" / "pickled.npz", a=np.array([{}], dtype=object))
     with pytest.raises(ValueError, match=message):
         read_scores(row, tmp_path / "a")
     with pytest.raises(ValueError, match="there is no file"):

@@ -141,19 +141,18 @@ def saved(tmp_path):
 @since("2.13")
 def test_a_fresh_process_steps_other_attentions_and_goes_on_from_a_file(saved):
     "Whoever imports `steps` can step them all; the first step may be compiled."
-    layer, x, state, path = saved
-    torch.save((layer, x[:, 5:]), path.with_suffix(".layer"))
-    code = f"""
+    layer, x, _, path = saved
+    torch.save((layer, x[:, 5:], layer(x)[:, 5:]), path.with_name("layer.pt"))
+    fresh("""
 import torch
+from torch.testing import assert_close
 from hot_nbdev.streams import step, steps
-layer, x = torch.load({str(path.with_suffix(".layer"))!r}, weights_only=False)
+layer, x, want = torch.load("layer.pt", weights_only=False)
 once = torch.compile(step, backend="eager", fullgraph=True)
-torch.testing.assert_close(once(layer, x[:, 0], None)[0], layer(x)[:, 0])
+assert_close(once(layer, x[:, 0], None)[0], layer(x)[:, 0])
 from hot_nbdev.streaming import load_state
-torch.save(steps(layer, x, load_state({str(path)!r}))[0], {str(path.with_suffix(".y"))!r})
-"""
-    fresh(code, path.parent)
-    assert_close(torch.load(path.with_suffix(".y")), layer(x)[:, 5:])
+assert_close(steps(layer, x, load_state("s.safetensors"))[0], want, rtol=0, atol=1e-12)
+""", path.parent)
 
 
 def test_every_changed_byte_of_a_state_is_refused_in_one_line_with_the_name(saved):
