@@ -4,14 +4,10 @@
 float64) and the outputs (float64). Neither is written again when the library changes. If names or signatures change,
 BUILD does, which translates settings into today's library, or `former`, which translates names of weights.
 
-A record of golden.json is
-    name      of the setting
-    family    a key of BUILD
-    settings  what its builder takes
-    calls     names of CALLS, each with an output in the file, "name/=call"
-    given     what calls need besides tensors: cuts and axis of a stream, modes of rotary positions
-    weights   names and shapes of the weights, which lie one after the other in "name/weights"
-and its inputs are "name/x", "name/mask", "name/context" and so on.
+A record has a `name`, a `family` (a key of BUILD), `settings` for its builder, `calls` (keys of CALLS, with outputs
+"name/=call"), what calls are `given` besides tensors (cuts and axis of a stream, modes of rotary positions), and names
+and shapes of `weights`, which lie one after the other in "name/weights"; its inputs are "name/x", "name/mask" and so
+on.
 """
 import json
 import re
@@ -36,8 +32,6 @@ from hot_nbdev.transformer import Block, FeedForward
 HERE = Path(__file__).parent
 F64 = dict(dtype=torch.float64)
 
-
-# Builders: from settings to a layer of today's library, with any weights.
 
 def rotary(head_dim, order, *, axial=False, **more):
     return AxialRotary(head_dim, order, **more) if axial else Rotary(head_dim, **more)
@@ -80,8 +74,6 @@ BUILD = {
 }
 
 
-# Calls: from a layer and the inputs of a record to its output.
-
 def stream(layer, i, mask=None):
     "What steps of some lengths along an axis give, put together."
     found, state, cuts, axis = [], None, i["cuts"], i["axis"]
@@ -106,8 +98,6 @@ CALLS = {
     "horizons": lambda layer, i: torch.cat([*layer(i["x"], horizon="all").values()], 1),
 }
 
-
-# Reading.
 
 FORMER = [(r"weigh\.(\d+)\.(.*\.)?table$", r"mode_scores.\1.table"), (r"weigh\.(.*\.)?omega$", "kernel.omega"),
           (r"(^|\.)weight(\d+)$", r"\1weights.\2"), (r"(^|\.)bias(\d+)$", r"\1biases.\2"),     # NdLinear

@@ -242,12 +242,11 @@ def test_the_opening_is_run_with_its_own_code():
         assert updates == 20 and 0.5 < error < 2
 
 
-def test_growth_has_a_row_for_each_case_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+def test_growth_has_a_row_for_each_case_and_goes_on_where_it_stopped(tmp_path):
     "What takes too long is left out with all larger grids of that layer; the row says so, and the others go on."
     growth, out, more, cpu = load("growth"), tmp_path / "rows.csv", tmp_path / "more.csv", torch.device("cpu")
-    for name, value in dict(CUBES=[(2,) * 3, (3,) * 3], TABLES=[(2, 3)], STREAMS=[(2, 2, 2)], DIM=16,
-                            library_commit=lambda: "").items():        # which asks git twice for each row
-        monkeypatch.setattr(growth, name, value)
+    vars(growth).update(CUBES=[(2,) * 3, (3,) * 3], TABLES=[(2, 3)], STREAMS=[(2, 2, 2)], DIM=16,
+                        library_commit=lambda: "")          # which asks git twice for each row
     chosen = list(growth.cases())
     assert [growth.run(out, some, 5.0, 1.0, cpu) for some in (chosen[:7], chosen)] == [7, len(chosen) - 7]
     rows = read_rows(out)

@@ -13,7 +13,7 @@ from scripts import load
 from torch import nn
 from torch.testing import assert_close
 
-from hot_nbdev.adapters import LoRA, NdLoRA
+from hot_nbdev.adapters import NdLoRA
 from hot_nbdev.kronecker import kron
 from hot_nbdev.model_config import ClassifierConfig
 from hot_nbdev.models import make_model
@@ -205,18 +205,6 @@ def test_taking_a_merge_apart_is_exact_also_in_half_precision(method):
     x = X.bfloat16()
     assert net(x).dtype == torch.bfloat16
     assert_close(net.merge_and_unload()(x).float(), net(x).float(), rtol=0.05, atol=0.05)
-
-
-def test_lora_of_peft_still_works_beside_it(method):
-    from peft import LoraConfig
-    net = method.get_peft_model(model(), LoraConfig(r=2, target_modules=TARGETS, init_lora_weights=False))
-    layer = net.base_model.model.encoder.blocks[0].ff.up
-    own = LoRA(copy.deepcopy(layer.base_layer), rank=2, alpha=8).double()
-    with torch.no_grad():
-        own.A.copy_(layer.lora_A["default"].weight)
-        own.B.copy_(layer.lora_B["default"].weight)
-    t = torch.randn(3, 16, dtype=torch.float64)
-    assert_close(layer(t), own(t), rtol=0, atol=1e-12)
 
 
 def test_lokr_of_peft_is_the_form_of_the_chapter_on_kin(method):

@@ -63,11 +63,6 @@ def test_write_csv_leaves_the_old_file_when_it_fails(tmp_path):
     assert path.read_text() == "a\n1\n" and [p.name for p in tmp_path.iterdir()] == ["t.csv"]
 
 
-def git(folder, *words):
-    subprocess.run(["git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@x", *words],
-                   check=True, capture_output=True)
-
-
 def test_the_commit_is_that_of_the_library_or_empty(tmp_path):
     "Not that of a project in whose folder an environment with this library lies."
     own, settings = tmp_path / "hot_nbdev", tmp_path / "settings.ini"
@@ -76,9 +71,8 @@ def test_the_commit_is_that_of_the_library_or_empty(tmp_path):
         folder.mkdir(parents=True)
     (own / "tensor.py").write_text("")
     settings.write_text("")
-    git(tmp_path, "init")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-m", "x")
+    git = "git init -q && git add . && git -c user.name=x -c user.email=x@x commit -qm x"
+    subprocess.run(git, cwd=tmp_path, shell=True, check=True)
     assert results.library_commit(elsewhere) == ""
     found = results.library_commit(own)
     assert len(found) == 12 and set(found) <= set("0123456789abcdef")

@@ -88,7 +88,7 @@ def test_what_a_u_net_cannot_take():
     assert sum(p.numel() for p in model.parameters()) == 462_753        # as page 61 says
 
 
-def test_the_token_reads_every_position_and_the_axial_part_is_the_axial_layer():
+def test_the_token_reads_every_position_so_none_is_causal_and_the_axial_part_is_the_axial_layer():
     "And nothing is added to what takes no part."
     torch.manual_seed(0)
     layer = fields.AxialTokenAttention(8, 2, 2, qk_norm=True).double()
@@ -102,9 +102,6 @@ def test_the_token_reads_every_position_and_the_axial_part_is_the_axial_layer():
     mask = torch.rand(2, 3, 4) < 0.6
     mask[0] = False
     assert layer(x, mask).isfinite().all() and torch.equal(layer(x, mask)[~mask], layer.axial(x, mask)[~mask])
-
-
-def test_a_token_that_reads_everything_has_no_causal_modes():
     with pytest.raises(ValueError, match="its token reads all positions, so it would look ahead"):
         fields.AxialTokenAttention(8, 2, 2, causal=(0,))
 
