@@ -27,15 +27,11 @@ def test_execute_fills_outputs_and_tells_which_stored_ones_are_outdated(tmp_path
     assert execute.outdated(source, new) == [1] and execute.outdated(new, new) == []
 
 
-def test_execute_names_chapter_cell_and_error(tmp_path):
-    source = write(tmp_path / "09_broken.ipynb", "x = 1", "x / 0")
-    with pytest.raises(execute.ChapterError, match=r"(?s)09_broken.ipynb, cell 1 .*ZeroDivisionError"):
-        execute.execute_apart(source, tmp_path / "b.ipynb")
-
-
-def test_execute_refuses_warnings(tmp_path):
-    source = write(tmp_path / "a.ipynb", "import warnings\nwarnings.warn('loud')")
-    with pytest.raises(execute.ChapterError, match=r"(?s)cell 0 .* wrote to stderr:.*loud"):
+@pytest.mark.parametrize("cell, says", [
+    ("x / 0", "ZeroDivisionError"), ("import warnings\nwarnings.warn('loud')", "wrote to stderr:.*loud")])
+def test_execute_names_chapter_cell_and_error_or_warning(tmp_path, cell, says):
+    source = write(tmp_path / "09_broken.ipynb", "x = 1", cell)
+    with pytest.raises(execute.ChapterError, match=rf"(?s)09_broken.ipynb, cell 1 .*{says}"):
         execute.execute_apart(source, tmp_path / "b.ipynb")
 
 

@@ -173,15 +173,12 @@ def test_a_terminal_that_does_not_know_its_width_has_a_bar(monkeypatch):
     "As one that a script or a container opens: 0 columns, in which a bar would be nothing."
     pty = pytest.importorskip("pty", reason="needs terminals as Unix has them")
     monkeypatch.delenv("COLUMNS", raising=False)
-    (ours, its), said = pty.openpty(), b""
+    ours, its = pty.openpty()
     with os.fdopen(its, "w") as terminal, monkeypatch.context() as patch:
         patch.setattr(sys, "stderr", terminal)
-        bar = runs.progress_bar(total=7)
-        bar.update(3)
-        bar.close()
-    with contextlib.suppress(OSError):                      # which is how a terminal ends
-        while more := os.read(ours, 10_000):
-            said += more
+        with runs.progress_bar(total=7) as bar:
+            bar.update(3)
+        said = os.read(ours, 10_000)
     os.close(ours)
     assert b"| 3/7 [" in said
 
@@ -398,10 +395,6 @@ def lines(n, seed=0):
     return StackDataset(*masked(n, seed))
 
 
-def loaders(generator=None):
-    return (DataLoader(lines(13), 4, shuffle=True, generator=generator), DataLoader(lines(8, 1), 3))
-
-
 def whole_and_parts(tmp_path, start, stop, begin=Masked):
     "Weights, and sums of the batches seen, of a run and of one that is killed after some batches and begun again."
     for folder, stops in (("whole", [None]), ("parts", [stop, None])):
@@ -424,8 +417,9 @@ def whole_and_parts(tmp_path, start, stop, begin=Masked):
 def test_a_run_over_loaders_goes_on_to_the_same_bits(tmp_path, own):
     "The order of a loader is drawn anew for each epoch, and is the same again in a resumed run."
     def start(model, **options):
-        fit(model, *loaders(torch.Generator() if own else None), Classification(2), TrainConfig(epochs=3, rate=0.1),
-            save_every=1, **options)
+        train = DataLoader(lines(13), 4, shuffle=True, generator=torch.Generator() if own else None)
+        fit(model, train, DataLoader(lines(8, 1), 3), Classification(2), TrainConfig(epochs=3, rate=0.1), save_every=1,
+            **options)
     (whole, seen), (parts, rest) = whole_and_parts(tmp_path, start, 6)
     assert torch.equal(whole, parts) and len(seen) == 12 and seen[6:] == rest and seen[:4] != seen[4:8]
 
@@ -496,7 +490,8 @@ def test_a_model_with_nothing_to_train_is_an_error(tmp_path):
 
 
 def unbroken_and_resumed(folder):
-    "A run, and the same run killed after four updates and begun again, without dropout."
+    "A run, and the same run killed after four updates and begun again, without dropout; by one process, or by several."
+    AcceleratorState._reset_state(reset_partial_state=True)
     series = torch.randn(30, 14, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     train, val = (Tensors(t[:, :8], t[:, 8:]) for t in (series[:19], series[19:]))
     two = dataclasses.replace(SHORT, epochs=2)
@@ -511,17 +506,11 @@ def unbroken_and_resumed(folder):
     fit(Heads().double(), part, part, Forecasting(), two, folder / "heads")       # separate heads
 
 
-def in_two(folder):
-    "One of the processes."
-    AcceleratorState._reset_state(reset_partial_state=True)
-    unbroken_and_resumed(folder)
-
-
 @forked
 def test_two_processes_give_what_one_gives(tmp_path):
     "With batches that two do not divide, pieces, an average; killed and resumed."
     unbroken_and_resumed(tmp_path / "one")
-    debug_launcher(in_two, (tmp_path / "two",), num_processes=2)
+    debug_launcher(unbroken_and_resumed, (tmp_path / "two",), num_processes=2)
     last = {(n, part): Checkpoints(tmp_path / n / part).last()[1:]
             for n in ("one", "two") for part in ("whole", "parts", "heads")}
     for n in ("one", "two"):                        # resumed: the same bits
