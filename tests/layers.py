@@ -80,21 +80,13 @@ def stepped(layer, x, mask, c, cuts):
     return torch.cat(found, axis), state
 
 
-class Formed(torch.nn.Module):
-    "A kernel's map that is formed and multiplied, in place of sums over its features."
-    def __init__(self, weigh):
-        super().__init__()
-        self.weigh = weigh
-
-    def forward(self, *given):
-        return formed(self.weigh(*given))
-
-
 def by_map(layer, x, mask=None, **more):
     "What a layer says, by its joint map, which is formed and multiplied with the values."
     layer = copy.deepcopy(layer)
     if isinstance(getattr(layer, "weigh", None), KernelMap):
-        layer.weigh = Formed(layer.weigh)
+        weigh = layer.weigh
+        del layer.weigh
+        layer.weigh = lambda *given: formed(weigh(*given))      # in place of sums over its features
     lead, sizes = x.shape[:-layer.order - 1], x.shape[-layer.order - 1:-1]
     context = more.get("context", x)
     v = layer.to_v(context).flatten(len(lead), -2).unflatten(-1, (layer.heads, -1)).movedim(-2, len(lead))
