@@ -5,7 +5,6 @@ import hashlib
 import http.server
 import sys
 
-import numpy as np
 import pytest
 from forks import serving
 
@@ -133,15 +132,11 @@ def test_downloads_without_pooch_name_the_extra(tmp_path, monkeypatch):
 
 
 def test_arrays_that_cannot_be_read_give_one_line(tmp_path):
-    np.savez(tmp_path / "one.npz", a=np.arange(3))
-    np.save(tmp_path / "pickled.npy", np.array([{}]))
+    "Beside those of chapter 47."
     (tmp_path / "text.npz").write_text("no archive")
     (tmp_path / "empty.npy").write_bytes(b"")
-    np.testing.assert_array_equal(load_array(tmp_path / "one.npz"), np.arange(3))
-    for file, key, text in [
-        ("pickled.npy", None, "[Pp]ickle"), ("text.npz", "a", "cannot be read"), ("empty.npy", None, "cannot be read"),
-        ("no.npz", None, "cannot be read.*No such file"), ("x.csv", None, "npy or .npz"),
-    ]:
+    for file, text in [("text.npz", "cannot be read"), ("empty.npy", "cannot be read"),
+                       ("no.npz", "cannot be read.*No such file"), ("x.csv", "npy or .npz")]:
         with pytest.raises(ValueError, match=text) as e:
-            load_array(tmp_path / file, key)
+            load_array(tmp_path / file)
         assert file in str(e.value) and "\n" not in str(e.value)

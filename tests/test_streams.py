@@ -58,19 +58,15 @@ WINDOWED = [*zip(SPANS, 2 * [*KERNELS], strict=False), (SPANS[1], "softmax")]
 def test_streams_are_forked_dropped_and_restarted(kind, kernel, near, tmp_path):
     layer = make(kind, 2, kernel, rotary=Rotary(DIM // HEADS), **{"by_mode": near} if near else {})
     x, new = tensor(3, 5, 3, DIM), tensor(3, 2, 3, DIM, seed=9)
-    for masks in [(None, None), (random_mask(3, 5, 3), random_mask(3, 2, 3, seed=5))]:
-        mask, other = masks
-        both, joined = torch.cat([x, new], 1), None if mask is None else torch.cat(masks, 1)
-
-        def some(m, rows):
-            return None if m is None else m[rows]
+    rows = [2, 0, 2]
+    for mask, more in [(None, None), (random_mask(3, 5, 3), random_mask(3, 2, 3, seed=5))]:
+        whole = layer(torch.cat([x, new], 1), None if mask is None else torch.cat([mask, more], 1))[:, 5:]
         _, state = steps(layer, x, None, mask)
         before = state.map(lambda tensors: {n: t.clone() for n, t in tensors.items()})
-        forked, _ = steps(layer, new[[2, 0, 2]], select_streams(state, [2, 0, 2]), some(other, [2, 0, 2]))
-        assert_close(forked, layer(both[[2, 0, 2]], some(joined, [2, 0, 2]))[:, 5:])
-        again, anew = steps(layer, new, restart_streams(state, [1]), other)
-        assert_close(again[1:2], layer(new[1:2], some(other, [1])))                     # it has forgotten
-        assert_close(again[[0, 2]], layer(both, joined)[[0, 2], 5:])                    # the others have not
+        forked, _ = steps(layer, new[rows], select_streams(state, rows), None if mask is None else more[rows])
+        assert_close(forked, whole[rows])
+        again, anew = steps(layer, new, restart_streams(state, [1]), more)
+        assert_close(again, torch.stack([whole[0], layer(new, more)[1], whole[2]]))     # the second one has forgotten
         assert anew.tensors["age"].tolist() == [7, 2, 7]
         save_state(state, tmp_path / "state.safetensors")
         for other in (before, load_state(tmp_path / "state.safetensors")):              # a state is a value
