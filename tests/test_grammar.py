@@ -1,11 +1,11 @@
 """Numbers, references and each construct on the page, and each mistake with the notebook and the cell it stands in."""
-import json
 import re
 import subprocess
 from pathlib import Path
 
 import api
 import book
+import nbformat
 import pypandoc
 import pytest
 import smallbook
@@ -43,10 +43,10 @@ def test_quarto_gets_the_same_numbers_and_references(tmp_path, text_of):
     for path in sorted((root / "nbs").glob("*.ipynb")):
         (tmp_path / "as_quarto.lua").write_text(
             f"quarto = {{doc = {{input_file = [[{path}]]}}}}\ndofile([[{ROOT / 'nbs' / 'quarto.lua'}]])")
-        cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "markdown"]
+        cells = [cell.source for cell in nbformat.read(path, 4).cells if cell.cell_type == "markdown"]
         done = subprocess.run(
             [pypandoc.get_pandoc_path(), "-f", "markdown", "-t", "html", "--mathml", "--lua-filter",
-             tmp_path / "as_quarto.lua"], input="\n\n".join(cell["source"] for cell in cells),
+             tmp_path / "as_quarto.lua"], input="\n\n".join(cells),
             capture_output=True, text=True)
         assert done.returncode == 0 and not done.stderr, done.stderr
         found = book.text_of(done.stdout)
