@@ -1,8 +1,8 @@
 """A small book that uses every construct of the grammar, written by the tests that need one."""
 import base64
-import json
 from pathlib import Path
 
+import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -154,7 +154,7 @@ def write_notebook(path: Path, sources: list) -> None:
     "Of these cells; those given as dictionaries stay as they are."
     cells = [s if isinstance(s, dict) else cell(s) for s in sources]
     kernel = {"display_name": "python3", "language": "python", "name": "python3"}
-    path.write_text(json.dumps(new_notebook(cells=cells, metadata={"kernelspec": kernel})), encoding="utf-8")
+    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
 
 
 def write_project(root: Path, sidebar=(), **chapters) -> Path:
