@@ -153,6 +153,8 @@ See [there](01_first.ipynb#lem-help), [chapter 1](01_first.ipynb) and
 def write_notebook(path: Path, sources: list) -> None:
     "Of these cells; those given as dictionaries stay as they are."
     cells = [s if isinstance(s, dict) else cell(s) for s in sources]
+    for number, made in enumerate(cells):
+        made["id"] = f"c{number}"
     kernel = {"display_name": "python3", "language": "python", "name": "python3"}
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), path)
 
