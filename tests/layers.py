@@ -296,12 +296,12 @@ K = names.kronecker
 bare = partial(K, qk_norm=False)        # half of the cases have the norm, which is the default
 Hot1, Hot2 = names.ATTENTIONS["hot1"], names.hot2
 Full, Axial, Divided, Multi, Tied = names.full, names.axial, names.divided, names.multiscale, names.tied
-SLOW = {Full: slow.slow_full, Axial: slow.slow_axial, Divided: slow.slow_divided, Multi: slow.slow_multiscale,
-        names.none: slow.slow_none}
+SLOW = {Full: slow.slow_full, Axial: slow.slow_axial, Divided: lambda *given: slow.slow_divided(*given)[0],
+        Multi: slow.slow_multiscale, names.none: slow.slow_none}
 
 
 def attention(name, make, order=2, **options):
-    output = slow.slow_divided_output if make is Divided else None
+    output = (lambda *given: slow.slow_divided(*given)[1]) if make is Divided else None
     return Attention(name, partial(make, order=order, **options), order, SLOW.get(make, slow.slow_kronecker), output)
 
 

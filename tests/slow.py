@@ -83,10 +83,7 @@ def slow_pooled(layer, project, norm, m, x, mask, i):
         count = max(len(inside), 1)
         factor = dict(mean=1 / count, sum=1, rsqrt=count ** -0.5)[layer.pool]
         tokens = torch.stack([x[j] for j in inside]) if inside else torch.zeros(1, x.shape[-1], dtype=x.dtype)
-        if layer.project == "before":
-            pooled = f(tokens).sum(0) * factor
-        else:
-            pooled = f(tokens.sum(0) * factor)
+        pooled = f(tokens).sum(0) * factor if layer.project == "before" else f(tokens.sum(0) * factor)
         rows.append(pooled / (factor * count))
         factors.append(factor * count)
         counts.append(len(inside))
@@ -127,9 +124,7 @@ def slow_tied(layer, m, x, mask, c, c_mask, i):
 def slow_share(layer, dtype):
     "What a mask takes of each row and spreads evenly; nothing with one mode."
     number = torch.finfo(dtype)
-    if layer.order == 1:
-        return 0
-    return max(number.eps, number.tiny ** (2 / (3 * layer.order)))
+    return 0 if layer.order == 1 else max(number.eps, number.tiny ** (2 / (3 * layer.order)))
 
 
 def slow_kronecker(layer, x, mask, c=None, c_mask=None, share=None):
@@ -161,11 +156,8 @@ def slow_kronecker(layer, x, mask, c=None, c_mask=None, share=None):
             rows.append([(1 - share) * slow_row(layer, q[h], keys[h], keep, bias[h]) + share * keep / keep.sum()
                          for h in range(layer.heads)])
         for h, (b, j) in itertools.product(range(layer.heads), enumerate(there)):
-            if layer.combine == "product":
-                weight = prod(rows[m][h][j[m]] for m in range(k))
-            else:
-                weight = sum(rows[m][h][j[m]] for m in range(k)
-                               if i[:m] + i[m + 1:] == j[:m] + j[m + 1:]) / k
+            alone = [rows[m][h][j[m]] for m in range(k) if i[:m] + i[m + 1:] == j[:m] + j[m + 1:]]
+            weight = prod(rows[m][h][j[m]] for m in range(k)) if layer.combine == "product" else sum(alone) / k
             T[h, a, b] = weight * c_mask[j]
         total = T[:, a].sum(-1, keepdim=True)
         T[:, a] /= torch.where(total > 0, total, 1)
@@ -203,15 +195,6 @@ def slow_groups(layer, x, mask, c, c_mask, groups):
 
 
 def slow_divided(layer, x, mask):
-    "The maps of all stages, multiplied."
-    return slow_stages(layer, x, mask)[0]
-
-
-def slow_divided_output(layer, x, mask):
-    return slow_stages(layer, x, mask)[1]
-
-
-def slow_stages(layer, x, mask):
     "The stages in turn: their joint maps multiplied, and what they add."
     path, added = None, 0
     for stage, norm in zip(layer.stages, layer.norms, strict=True):

@@ -11,17 +11,12 @@ from scripts import load
 from hot_nbdev.book import results_file
 from hot_nbdev.train.results import read_rows
 
-
-@pytest.fixture
-def dial():
-    return load("dial_a_bias")
+dial = load("dial_a_bias")
 
 
-def test_the_script_and_the_appendix_define_the_same_pieces(dial):
-    chapter = Chapter(NBS / "separability_measured.ipynb")
-    space = {"torch": torch, "assert_close": torch.testing.assert_close,
-             "test_close": fastcore_test.test_close}
-    for cell in chapter.lessons():
+def test_the_script_and_the_appendix_define_the_same_pieces():
+    space = {"torch": torch, "assert_close": torch.testing.assert_close, "test_close": fastcore_test.test_close}
+    for cell in Chapter(NBS / "separability_measured.ipynb").lessons():
         if "\nn = 32\n" in cell.source or "\ndef variances(" in cell.source:
             exec(cell.source, space)
     z = space["z"][:500]
@@ -30,7 +25,7 @@ def test_the_script_and_the_appendix_define_the_same_pieces(dial):
         torch.testing.assert_close(dial.PIECES[name](z), piece(z), rtol=1e-4, atol=1e-4)
 
 
-def test_a_run_is_the_same_twice_whatever_ran_before(dial):
+def test_a_run_is_the_same_twice_whatever_ran_before():
     plan = ("samples", "means", "hadamard", 0.1, "nd 16x16", 300, 7, 1e-2)
     first = dial.run(*plan, quick=True)
     dial.run(*plan[:5], 200, 7, 1e-2, quick=True)
@@ -46,7 +41,7 @@ def test_every_run_has_one_row(name):
     assert len(keys) == len(set(keys)) and not any(script.following(plan, found) for plan in script.todo())
 
 
-def test_summaries_are_paired_by_seed(dial):
+def test_summaries_are_paired_by_seed():
     ours, theirs = [0.1, 0.2, 0.15], [0.3, 0.5, 0.2]
     p = stats.ttest_rel([log(v) for v in ours], [log(v) for v in theirs]).pvalue
     where = dict(study="dial", separable="means", entangled="hadamard", alpha="0.0", samples="10000")

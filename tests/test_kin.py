@@ -10,21 +10,10 @@ from hot_nbdev.book import results_file
 from hot_nbdev.cost import count
 from hot_nbdev.train.results import read_rows
 
-
-@pytest.fixture(scope="module")
-def bench():
-    return load("kin")
-
-
-@pytest.fixture(scope="module")
-def kin(bench):
-    return bench.forms()
-
-
-@pytest.fixture
-def rows():
-    "Those of the plan; rows of the check of rates stand behind them."
-    return [r for r in read_rows(results_file("kin.csv")) if r["study"] != "near"]
+bench = load("kin")
+kin = bench.forms()
+every = read_rows(results_file("kin.csv"))
+rows = [r for r in every if r["study"] != "near"]       # of the plan; those of the check of rates stand behind them
 
 
 @pytest.fixture
@@ -62,7 +51,7 @@ def test_the_contraction_layer_with_bias_raises(tltorch):
 
 
 @pytest.mark.parametrize("kind, form", [("cp", "trl_cp"), ("tucker", "trl_tucker")])
-def test_regression_layers(tltorch, kin, kind, form):
+def test_regression_layers(tltorch, kind, form):
     peer = drawn(tltorch.TRL((2, 3, 4), (5,), factorization=kind, rank=3 if kind == "cp" else (2, 2, 3, 4)))
     *V, U = (f.detach() for f in peer.weight.factors)
     core = [] if kind == "cp" else [peer.weight.core.detach().movedim(-1, 0)]
@@ -72,13 +61,13 @@ def test_regression_layers(tltorch, kin, kind, form):
     assert_close(kin[form](x, U, *core, *(v.T for v in V)), peer(x))
 
 
-def test_the_train_of_a_factorized_linear_layer(tltorch, kin):
+def test_the_train_of_a_factorized_linear_layer(tltorch):
     peer = drawn(tltorch.FactorizedLinear((2, 3, 2), (3, 2, 2), bias=False, factorization="blocktt", rank=[1, 3, 3, 1]))
     x = torch.randn(8, 12, dtype=torch.float64)
     assert_close(kin["tensor_train"](x.reshape(8, 2, 3, 2), *peer.weight.factors), peer(x))
 
 
-def test_rows_belong_to_the_layers_of_the_chapter(bench, kin, rows):
+def test_rows_belong_to_the_layers_of_the_chapter():
     "Parameters and multiply-adds of every row are those of the layer that the chapter shows now."
     now, x = {}, torch.randn(1, 5, 5, 200)
     for name, setting, budget, make in bench.networks(kin, 12):
@@ -91,16 +80,15 @@ def test_rows_belong_to_the_layers_of_the_chapter(bench, kin, rows):
     assert {r["settings"] for r in rows} == {bench.SETTINGS} and all(r["processor"] and r["commit"] for r in rows)
 
 
-def test_counts_are_those_of_the_layers_of_today(bench, kin):
-    layers = load("layers")
-    rows = read_rows(results_file("kin_counts.csv"))
-    assert list(layers.counted(kin)) == rows
+def test_counts_are_those_of_the_layers_of_today():
+    found = read_rows(results_file("kin_counts.csv"))
+    assert list(load("layers").counted(kin)) == found
     for budget, off in (("large", 0.06), ("small", 0.11)):       # how far from the middle of the budget
-        sizes = [int(r["parameters"]) for r in rows if r["budget"] == budget]
+        sizes = [int(r["parameters"]) for r in found if r["budget"] == budget]
         assert max(sizes) / ((min(sizes) + max(sizes)) / 2) - 1 < off
 
 
-def test_rows_are_complete(bench, kin, rows):
+def test_rows_are_complete():
     "No run is missing or there twice; every rate is the best of its search, with a worse one on both sides."
     found = [tuple(r[k] for k in bench.KEY) for r in rows]
     assert len(found) == len(set(found))
@@ -118,7 +106,7 @@ def test_rows_are_complete(bench, kin, rows):
     assert all(sorted(s) == list(bench.SEEDS) for s in seeds.values())
 
 
-def test_differences_that_are_put_into_rows_are_found(bench, rows):
+def test_differences_that_are_put_into_rows_are_found():
     "Invented scores: one layer is four points behind NdLinear and one is not; what weakens a comparison is named."
     main = [dict(r) for r in rows if r["study"] == "main"]
     chance = random.Random(0)
@@ -133,9 +121,8 @@ def test_differences_that_are_put_into_rows_are_found(bench, rows):
     assert p.pop("TCL (out 2x2x100)") > 0.05 and max(p.values()) < 0.001
 
 
-def test_the_check_of_rates_has_the_neighbors_of_each_rate_and_lets_each_deal_choose(bench, rows):
+def test_the_check_of_rates_has_the_neighbors_of_each_rate_and_lets_each_deal_choose():
     check = load("kin_rates")
-    every = read_rows(results_file("kin.csv"))
     own, others, _ = bench.families(rows)["large"]
     wanted = {tuple(map(str, key)) for key in check.todo(rows, [own, *others])}
     assert {tuple(r[k] for k in bench.KEY) for r in every if r["study"] == "near"} == wanted
@@ -147,7 +134,7 @@ def test_the_check_of_rates_has_the_neighbors_of_each_rate_and_lets_each_deal_ch
         assert float(r["val"]) == max(float(q["val"]) for q in tried)
 
 
-def test_a_run_of_the_bench(bench, kin):
+def test_a_run_of_the_bench():
     "One epoch: the search has no test score, a deal has one, and a run is the same each time."
     make = next(make for name, *_, make in bench.networks(kin, 12) if name == "low rank")
     layer = "low rank", "rank 4", "large"
