@@ -15,8 +15,6 @@ from hot_nbdev.rivals.fields import AxialTokenAttention
 from hot_nbdev.transformer import Block, FeedForward
 
 grids = each(GRIDS)
-
-
 WRONG = [
     (partial(KroneckerAttention, combine=mean), (3, 4), (3, 5),
      "mode 1 has size 4 in x and 5 in the context, but the mean moves along one mode .*; give as many"),

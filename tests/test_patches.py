@@ -1,5 +1,4 @@
 """Patches and stems: masks, causal modes, larger frames, padding, stems of one's own."""
-
 import pytest
 import torch
 from torch import nn

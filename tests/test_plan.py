@@ -1,13 +1,11 @@
 """How the maps of Kronecker attention are multiplied: plans, layouts and bytes, counted and never timed."""
 import itertools
-from functools import partial
 
 import pytest
 import torch
 from layers import since
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from hot_nbdev.cost import count
 from hot_nbdev.kronecker import kron_apply
@@ -86,12 +84,6 @@ def test_values_with_zero_strides_and_half_precision():
     assert half.dtype == torch.bfloat16
 
 
-def multiply_adds(f, *args):
-    with FlopCounterMode(display=False) as counter:
-        f(*args)
-    return counter.get_total_flops() // 2
-
-
 def pairs(sizes, features, **options):
     "Thin factors of a map for each mode, for one head."
     return [(torch.empty(1, 1, n, features, **options), torch.empty(1, 1, features, n, **options)) for n in sizes]
@@ -113,7 +105,7 @@ def test_no_other_plan_is_cheaper(sizes, features):
                 cost += entries * rows + (sizes[m] * features * sizes[m] if which == "S" else 0)
                 entries = entries // columns * rows
             costs.append(cost)
-    assert multiply_adds(product, maps, v) <= min(costs)
+    assert count(product, maps, v).multiply_adds <= min(costs)
 
 
 def test_maps_of_queries_on_another_grid_are_planned():
@@ -131,4 +123,4 @@ def test_maps_of_queries_on_another_grid_are_planned():
             cost += entries * maps[m].shape[-2]
             entries = entries // maps[m].shape[-1] * maps[m].shape[-2]
         costs.append(cost)
-    assert multiply_adds(partial(product, maps), v) == min(costs)
+    assert count(product, maps, v).multiply_adds == min(costs)

@@ -41,7 +41,7 @@ def series():
 def volumes():
     make_model(ClassifierConfig(patch=(2, 2, 2), sizes=(4, 4, 4), classes=2, **SMALL)).save("run")
     Inputs(task="classify", data="cubes", scale=(255.0,), classes=("dark", "bright"), sizes=(4, 4, 4), channels=1,
-           dtype="uint8", low=0.0, high=250.0).save("run/input.json")
+           axis="none", dtype="uint8", low=0.0, high=250.0).save("run/input.json")
     return np.random.default_rng(0).integers(0, 250, (3, 4, 4, 4)).astype(np.uint8)
 
 

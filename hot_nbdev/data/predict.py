@@ -32,7 +32,8 @@ from ..train.runs import progress_bar
 
 # %% ../../nbs/64_predict.ipynb #375f1d6b
 INPUT_VERSION = 3       # of the file
-_NEEDED = {"forecast": ["names"], "classify": ["classes"], "segment": ["codes", "window"], "motion": ["sizes"]}
+_NEEDED = {"forecast": ["names"], "classify": ["classes", "sizes", "channels", "axis", "dtype", "high"],
+           "segment": ["codes", "window", "dates"], "motion": ["sizes"]}
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d07
 @dataclass(frozen=True)

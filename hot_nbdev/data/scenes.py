@@ -227,14 +227,13 @@ def window_corners(
 # %% ../../nbs/50_scene_files.ipynb #c0569a46
 def check_scene(
     scene: np.ndarray,        # (H, W, bands), or (dates, H, W, bands)
-    about: dict,              # of the training: shift and scale of each band; window; dates, if known
+    about: dict,              # of the training: shift and scale of each band; window; dates
     where: str = "the file",  # what the array is called in messages
 ) -> tuple[Tensor, list[str]]:     # scaled, float32; what is to be told
     "Compare a new scene with the one that a model was trained on, and scale it."
-    bands, size, dates = len(about["shift"]), about["window"], about.get("dates")
-    known = dates is None or scene.shape[:-3] == (dates,) * bool(dates)
-    if scene.ndim not in (3, 4) or scene.shape[-1] != bands or not known:
-        first = "" if dates == 0 else "dates, " if dates is None else f"{dates}, "
+    bands, size, dates = len(about["shift"]), about["window"], about["dates"]
+    if scene.ndim not in (3, 4) or scene.shape[-1] != bands or scene.shape[:-3] != (dates,) * bool(dates):
+        first = f"{dates}, " * bool(dates)
         raise ValueError(f"check_scene: {where} should be a scene ({first}H, W, {bands}), as that of the training "
                          f"was, but has the shape {scene.shape}; turn the axes, or choose the bands")
     if min(scene.shape[-3:-1]) < size:

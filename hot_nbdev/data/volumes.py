@@ -179,11 +179,11 @@ def load_volumes(
 # %% ../../nbs/49_volume_files.ipynb #11822f6f
 def check_volumes(
     images: np.ndarray,       # (n, *item), or one item; an item is laid out as in training
-    about: dict,              # of the training: shift, scale; sizes, channels, axis, dtype and high, if known
+    about: dict,              # of the training: shift, scale; sizes, channels, axis, dtype and high
     where: str = "the file",  # what the array is called in messages
 ) -> tuple[Tensor, list[str]]:     # (n, *sizes, channels), scaled, float32; what is to be told
     "Compare new items with those that a model was trained on, and scale them."
-    sizes, channels, axis = tuple(about.get("sizes", images.shape[-3:])), about.get("channels", 1), about.get("axis", "last")
+    sizes, channels, axis = tuple(about["sizes"]), about["channels"], about["axis"]
     layouts = {axis: (channels, *sizes) if axis == "first" else (*sizes, channels)}
     layouts |= {"none": sizes} if channels == 1 else {}
     found = [a for a, s in layouts.items() if images.shape[-len(s):] == s and images.ndim - len(s) in (0, 1)]
@@ -191,12 +191,12 @@ def check_volumes(
         raise ValueError(f"check_volumes: {where} should hold items of the size {sizes} that the model was trained "
                          f"on, with {channels} channels, but has the shape {images.shape}; bring them to that size")
     check_numbers(images, f"check_volumes: {where}")
-    low, high, trained = images.min(), images.max(), about.get("high", 255)
+    low, high, trained = images.min(), images.max(), about["high"]
     for wrong, why in [                     # where training had bytes
         (low < 0 or high > 255, f"lie between {low:g} and {high:g}; scale them to 0…255 as the training data were"),
         (0 < high <= 1 < trained, "lie between 0 and 1, but in training up to 255; multiply by 255 if 1 is the brightest"),
         ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of training were; round them")]:
-        if wrong and about.get("dtype", "uint8") == "uint8":
+        if wrong and about["dtype"] == "uint8":
             raise ValueError(f"check_volumes: the values of {where} {why}")
     x = torch.from_numpy(_channels_last(images.astype(np.float32).reshape(-1, *layouts[found[0]]), found[0]))
     x = (x - torch.as_tensor(about["shift"]).float()) / torch.as_tensor(about["scale"]).float()
