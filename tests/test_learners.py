@@ -115,7 +115,7 @@ CHAPTER = [
 
 
 def test_what_an_answer_is(tmp_path):
-    cells = [smallbook.cell(text, i, [] if kind == "code" else None) for i, (kind, text) in enumerate(CHAPTER)]
+    cells = [smallbook.cell(text, [] if kind == "code" else None) for kind, text in CHAPTER]
     made = book.Book(smallbook.write_project(tmp_path, index=cells))
     assert not made.texts.exists()
     texts = made.markdown()

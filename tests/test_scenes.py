@@ -157,7 +157,8 @@ def test_a_new_scene_is_compared_with_the_training(tmp_path):
     scene = np.load(tmp_path / "s.npy")
     x, told = check_scene(scene, json.loads(json.dumps(about)))
     assert told == [] and x.dtype == torch.float32 and x.shape == scene.shape and about["dates"] == 0
-    for wrong, text in [(scene[None], r"\(H, W, 3\).*; turn the axes, or"), (scene > 0, "real numbers"), (scene * 1e31, "or beyond")]:
+    for wrong, text in [(scene[None], r"\(H, W, 3\).*; turn the axes"), (scene > 0, "real numbers"),
+                        (scene * 1e31, "or beyond")]:
         with pytest.raises(ValueError, match=text):
             check_scene(wrong, about)
     assert "20 deviations" in check_scene(scene * 1e4, about)[1][0]
