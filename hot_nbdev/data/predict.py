@@ -63,7 +63,7 @@ class Inputs(Config):
 
     def check(self):
         if lost := [name for name in _NEEDED[self.task] if getattr(self, name) is None]:
-            raise ValueError(f"Inputs: {' and '.join(lost)} missing, which a {self.task} run needs")
+            raise ValueError(f"Inputs: {', '.join(lost)} missing, which a {self.task} run needs")
         if len(self.shift) != len(self.scale):
             raise ValueError(f"Inputs: shift has {len(self.shift)} entries, but scale has {len(self.scale)}")
 
