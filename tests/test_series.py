@@ -247,6 +247,7 @@ def test_official_files_hold_what_chapter_16_shows_of_them(kind, tmp_path, monke
     script = load("data")
     monkeypatch.setattr(script, "HERE", tmp_path)
     getattr(script, kind)()
-    for path in tmp_path.glob("*.csv"):
+    assert (made := [*tmp_path.glob("*.csv")])
+    for path in made:
         shown = read_rows(results_file(path.name))
         assert [row for row in read_rows(path) if row not in shown] == [], path.name

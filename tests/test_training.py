@@ -366,7 +366,7 @@ def test_a_damaged_fingerprint_is_another_run(one):
 
 
 def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
-    "The system takes the lock back from a process that ends, however it ends."
+    "And taken once the lock is free."
     with FileLock(tmp_path / ".lock"), pytest.raises(ValueError, match="another process trains in .*; wait"):
         small(ONE, folder=tmp_path)
     assert small(ONE, folder=tmp_path).stopped == "finished"
