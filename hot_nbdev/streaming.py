@@ -125,11 +125,13 @@ def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past
     both = {name: torch.cat([before[name], t], axis) for name, t in now.items()}
     return *both.values(), tokens, {name: t.narrow(axis, t.shape[axis] - tokens * n, tokens * n) for name, t in both.items()}
 
-def _placed(encoder: HOTEncoder, x: Tensor, c: int, age: list) -> Tensor:
+def _placed(encoder: HOTEncoder, x: Tensor, c: int, age: Tensor) -> Tensor:
     "Tokens with the positions that come next, where positions are added; age: how many tokens each stream has had."
-    positions, first, n = encoder.positions, max(age, default=0), x.shape[c + 1]
+    positions, n = encoder.positions, x.shape[c + 1]
     if not isinstance(positions, SineCosinePositions | LearnedPositions) or c not in positions.modes:
         return positions(x)
+    age = age.tolist()                              # numbers, for which a compiler ends its graph
+    first = max(age, default=0)
     whole = positions.sizes[c] if isinstance(positions, LearnedPositions) else first + n
     if len(set(age)) > 1 or first + n > whole:
         raise ValueError(f"steps: streams have had {age} tokens along mode {c}, and {n} come; positions that are added must be the same in all "
@@ -145,7 +147,7 @@ def _tokens(encoder: HOTEncoder, x: Tensor, state: StreamState, mask: Tensor | N
                          "pick some by select_streams, or begin with state=None")
     seen, known, old, kept = _with_tail(encoder, x, mask, c, state.tensors)
     tokens, taking = encoder.embed(seen, known), encoder.token_mask(mask)
-    age = state.inner[0].tensors["age"].tolist() if state.inner else [0]
+    age = state.inner[0].tensors["age"] if state.inner else torch.zeros(1, dtype=torch.long)
     tokens = _placed(encoder, tokens.narrow(c + 1, old, tokens.shape[c + 1] - old), c, age)
     for block, own in zip(encoder.blocks, state.inner or [None] * len(encoder.blocks)):
         tokens, own = steps(block, tokens, own, taking)
@@ -188,7 +190,8 @@ def _answer(model: Model, tokens: Tensor, taking: Tensor | None, past: dict, siz
 @steps.register
 def _(model: Model, x, state=None, mask=None):      # x and mask as `forward` takes them, in whole patches along the causal mode
     "Tokens or scores of these steps; or classes, or a forecast, that know all steps so far; and the state behind them."
-    state, own = StreamState() if state is None else state, f"{type(model).__name__}({model.config!r})"
+    settings = ", ".join(f"{n}={v!r}" for n, v in vars(model.config).items())      # no repr, which compilers cannot follow
+    state, own = StreamState() if state is None else state, f"{type(model).__name__}({settings})"
     x, mask, batch = _model_door(model, x, mask, check_owner(own, state))
     first = state.inner[0] if state.inner else StreamState()
     tokens, taking, inner = _tokens(getattr(model, "encoder", model), x, first, mask)

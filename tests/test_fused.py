@@ -60,10 +60,6 @@ def test_no_tile_needs_a_stack(tmp_path):
     assert len(told.splitlines()) == 34 * len(cards)
 
 
-def test_triton_is_not_imported_before_it_is_used():
-    fresh("import sys, hot_nbdev.fused; assert 'triton' not in sys.modules", ROOT)
-
-
 def test_on_a_cpu_it_is_the_plain_form_and_says_so_once(caplog):
     fused._tell.cache_clear()
     torch.manual_seed(0)
