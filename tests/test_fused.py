@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 import torch
 from chapters import ROOT
-from forks import fresh
 from torch.testing import assert_close
 
 from hot_nbdev import fused
