@@ -25,8 +25,8 @@ from execnb.shell import CaptureShell
 ROOT = Path(__file__).resolve().parent.parent
 NBS, COPY = ROOT / "nbs", ROOT / "_build" / "nbs"
 FORKS = get_context("forkserver")       # its processes are copies of one that has imported these
-FORKS.set_forkserver_preload(["torch._dynamo", "matplotlib.pyplot", "execnb.shell", "nbformat", "pandas", "sklearn.metrics",
-                              "tensorly"])
+FORKS.set_forkserver_preload(["torch._dynamo", "matplotlib.pyplot", "execnb.shell", "nbformat", "pandas",
+                              "sklearn.metrics", "tensorly"])
 
 
 class ChapterError(Exception):
