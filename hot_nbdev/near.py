@@ -75,6 +75,9 @@ def alibi_slopes(
 # %% ../nbs/24_near.ipynb #32de42b5
 def alibi(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
     "A score_mod: far keys cost, with another slope in each head."
+    if not h.ndim:
+        raise ValueError("alibi: h is a single head, as FlexAttention gives it, and does not tell how many there are; "
+                         "there write a function with alibi_slopes(heads)[h]")
     return score - alibi_slopes(h.numel(), h.device).view(h.shape) * (i - j).abs()
 
 # %% ../nbs/24_near.ipynb #2fcdf2ba
@@ -96,6 +99,8 @@ class LearnedBias(nn.Module):
         nn.init.zeros_(self.table)
 
     def forward(self, score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        if h.ndim and h.numel() != len(self.table):
+            raise ValueError(f"LearnedBias: heads is {len(self.table)}, but the layer has {h.numel()}; make it with that many")
         return score + self.table[h, (i - j - self.first).clamp(0, self.table.shape[1] - 1)].to(score.dtype)
 
 # %% ../nbs/24_near.ipynb #04fcf6b0

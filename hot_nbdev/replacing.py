@@ -11,8 +11,9 @@ import copy as copying
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import lru_cache
 from math import prod
+from numbers import Integral
 
 from torch import Tensor, nn
 
@@ -22,14 +23,16 @@ from .ndlinear import NdLinear, approximation_error
 from .transformer import FeedForward
 
 # %% ../nbs/15a_replacing.ipynb #rp-square
-@cache          # with many modes the same rest is asked for again and again
+@lru_cache(None, typed=True)        # with many modes the same rest is asked for again and again; 12.0 is not 12
 def nearest_square(
     n: int,          # size to be split
     modes: int = 2,  # number of sizes, N
 ) -> tuple:          # (n_1, …, n_N), ascending, with product n and the smallest possible sum
     "Split a size into factors that are as near to each other as its divisors allow."
+    if not all(isinstance(m, Integral) and m > 0 for m in (n, modes)):
+        raise ValueError(f"nearest_square: n is {n!r} and modes {modes!r}; give whole numbers from 1 on")
     if modes == 1:
-        return (n,)
+        return (int(n),)
     first = [d for d in range(1, round(n ** (1 / modes)) + 1) if n % d == 0]        # the smallest is at most the root
     return min((tuple(sorted((d, *nearest_square(n // d, modes - 1)))) for d in first), key=sum)
 
@@ -78,7 +81,10 @@ def meant(name: str, known: Iterable) -> str:
 def select_layers(op: str, model: nn.Module, select: str | Sequence[str] | Callable) -> dict:   # module: all its names
     "The linear layers meant by names, patterns such as '*.ff.*' or f(name, module), each once; errors begin with `op`."
     found, chosen = linear_layers(model), {}
-    for pattern in [select] if isinstance(select, str) or callable(select) else select:
+    patterns = [select] if isinstance(select, str) or callable(select) else list(select or ())
+    if not patterns:
+        raise ValueError(f"{op}: select is {select!r}; give a name, a pattern such as '*', or f(name, module)")
+    for pattern in patterns:
         fits = pattern if callable(pattern) else lambda name, module, pattern=pattern: fnmatchcase(name, pattern)
         hits = {module: names for module, names in found.items() if any(fits(name, module) for name in names)}
         if not hits:
@@ -99,16 +105,15 @@ def split_features(
     in_features: Sequence[int] | None = None, out_features: Sequence[int] | None = None,    # default: nearest to square
 ) -> tuple:                                     # (D_1, …, D_N), (H_1, …, H_N), with the products that the layer has
     "Sizes of the modes for the features of a linear layer."
-    given = [f if f is None else tuple(f) for f in (in_features, out_features)]
+    given = [f if f is None else tuple(f) if isinstance(f, Iterable) else () for f in (in_features, out_features)]
     flat = linear.in_features, linear.out_features
-    modes = next((len(f) for f in given if f is not None), 2)
+    modes = next((len(f) for f in given if f), 2)
     D, H = (nearest_square(n, modes) if f is None else f for f, n in zip(given, flat))
-    whole = all(isinstance(n, int) and n > 0 for n in D + H)
+    whole = all(isinstance(n, Integral) and n > 0 for n in D + H)
     if not whole or not len(D) == len(H) <= 64 or (prod(D), prod(H)) != flat:       # a tensor has no more modes
-        raise ValueError(f"{who} takes {flat[0]} features to {flat[1]}, but in_features {D} and out_features {H} stand "
-                         f"for {prod(D)} and {prod(H)}, in {len(D)} and {len(H)} modes; give as many sizes for both, "
-                         "at most 64, with these products")
-    return D, H
+        raise ValueError(f"{who} takes {flat[0]} features to {flat[1]}, but in_features {D} and out_features {H} "
+                         f"came, in {len(D)} and {len(H)} modes; give as many sizes for both, at most 64, with these products")
+    return tuple(map(int, D)), tuple(map(int, H))
 
 # %% ../nbs/15a_replacing.ipynb #rp-ties
 def _check_ties(model: nn.Module, chosen: dict) -> None:

@@ -229,6 +229,8 @@ def step(
     mask: Tensor | None = None,         # bool, (*batch, sizes of the other modes)
 ) -> tuple:                             # like frame; and the state behind it
     "One frame of a stream."
+    if hasattr(layer, "config"):
+        raise ValueError(f"step: {type(layer).__name__} is a whole model; give its frames to steps, with the axis of time")
     own = getattr(layer, "attention", layer)
     c = time_of(own, getattr(own, "causal", ())) - own.order        # where the causal mode stands, from the end
     y, state = steps(layer, frame.unsqueeze(c - 1), state, None if mask is None else mask.unsqueeze(c))
@@ -272,9 +274,10 @@ def restart_streams(state: StreamState, rows: Sequence[int]) -> StreamState:
     return state.map(anew)
 
 def _rows(state: StreamState, rows: Sequence[int], op: str) -> list:
-    rows = [int(r) for r in rows]
-    if any(not 0 <= r < state.streams for r in rows):
-        raise ValueError(f"{op}: rows is {rows}, but the state has {state.streams} streams, counted from 0 to {state.streams - 1}")
+    rows = torch.as_tensor(rows).flatten().tolist()
+    if any(type(r) is not int or not 0 <= r < state.streams for r in rows):
+        raise ValueError(f"{op}: rows is {rows}, but the state has {state.streams} streams, counted from 0 to {state.streams - 1}; "
+                         "give whole numbers, of a mask those of mask.nonzero()")
     return rows
 
 # %% ../nbs/23_streams.ipynb #e288d324

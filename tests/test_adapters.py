@@ -53,7 +53,7 @@ def classifier(seed=0):
 
 @pytest.mark.parametrize("how, modes, bias", [("nearest", 3, False), ("fresh", 2, True)])
 def test_a_replaced_model_equals_its_dense_twin(how, modes, bias):
-    cut = lambda name, linear: nearest_square(linear.in_features, modes)        # noqa: E731
+    cut = lambda name, linear: torch.tensor(nearest_square(linear.in_features, modes)).numpy()      # noqa: E731
     model = shake(replace_linear(mlp(bias=bias), "*", cut, how=how)[0])
     twin = nn.Sequential(model[0].layer.to_linear(), nn.GELU(), model[2].layer.to_linear())
     for batch in [(), (0,), (2, 3)]:
@@ -102,6 +102,7 @@ def test_what_is_refused_changes_nothing():
     for model, options, says in [       # beside those of chapter 15a
             (mlp(), dict(select="0", in_features=(3, 4), out_features=(2, 2, 5)), "in 2 and 3 modes"),
             (mlp(), dict(select=["0", "3"]), "'3' names no linear layer"), (mlp(), dict(how="exact"), "how='exact'"),
+            (mlp(), dict(select=[]), "select is []; give"), (mlp(), dict(in_features=12), "in 0 and 2 modes"),
             (nn.Sequential(Clever(4, 4)), {}, "is a Clever, which may do more"), (hooked, {}, "'0' has hooks"),
             (tied, dict(select="a"), "'a' shares a parameter with 'b.weight'"),
             (tied, dict(in_features=lambda n, m: (3, 4) if n == "a" else (4, 3)), "both the same in_features"),
