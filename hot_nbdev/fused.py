@@ -274,6 +274,7 @@ def unfit_maps(layer: KroneckerAttention, x: Tensor, mask: Tensor | None, c: Ten
     P, PD = power(max(x.shape[1:-1])), power(layer.dim // layer.heads)
     return _first("maps", x, {
         "a mask": mask is not None, "causal modes": bool(layer.causal), "keys from another tensor": c is not x,
+        "slices are pooled in another way": type(layer).pool is not KroneckerAttention.pool,    # as those of a part of a tensor
         "another map than the softmax": layer.weigh is not softmax_map,
         "there are not two or three modes": layer.order not in (2, 3),
         "a map, or a head, is too large": PD > 64 or P * PD > 8192})

@@ -24,6 +24,7 @@ from .models import HOTEncoder, HOTSegmenter, Model
 from .patches import PatchEmbed
 from .positions import LearnedPositions, SineCosinePositions
 from .streams import advance, counted, drops
+from .tied import TiedAttention
 from .variants import combined
 
 # %% ../nbs/26_sharding.ipynb #5e4d0001
@@ -256,7 +257,7 @@ class WholePatches:
                                  f"be whole on all but the last; cut it by local_part with multiple={p}")
         return super().forward(x, mask)
 
-SHARDED = {KroneckerAttention: Sharded, LearnedPositions: Placed, SineCosinePositions: Placed, PatchEmbed: WholePatches}
+SHARDED = {TiedAttention: None, KroneckerAttention: Sharded, LearnedPositions: Placed, SineCosinePositions: Placed, PatchEmbed: WholePatches}
 CONTAINERS = (HOTEncoder, HOTSegmenter, nn.Sequential, nn.ModuleList)
 POINTWISE = (nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Dropout, nn.Identity, nn.GELU, nn.ReLU, nn.SiLU, nn.Sigmoid, nn.Tanh, NoAttention)
 
