@@ -99,8 +99,8 @@ def uniform_map(S: Tensor) -> Tensor:       # (B, heads, …, N, N'), as for all
     return torch.full_like(S, 1 / S.shape[-1])
 
 def identity_map(S: Tensor) -> Tensor:
-    "Look at one's own place."
-    return torch.eye(*S.shape[-2:], dtype=S.dtype, device=S.device).expand_as(S)
+    "Look at one's own place; queries are the last of the keys, as in a stream."
+    return torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)[-S.shape[-2]:].expand_as(S)
 
 def other_sample(S: Tensor) -> Tensor:
     "Look where the sample before in the batch looks; its padding should be the same."

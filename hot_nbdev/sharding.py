@@ -266,7 +266,7 @@ def _to_cut(name: str, module: nn.Module, pointwise: tuple):
     "(name, module, part before it) of modules that must know of the parts; raise if a module is not known to work on a part."
     part = next((part for cls, part in SHARDED.items() if isinstance(module, cls)), None)
     foreign = type(module).__module__.startswith("torch.") or isinstance(module, Attention | Model) or not [*module.children()]
-    if part and isinstance(getattr(module, "proj", None), nn.Linear | None):
+    if part and (isinstance(getattr(module, "proj", None), nn.Linear | None) or module.stem == "linear"):
         yield name or type(module).__name__, module, part
     elif foreign and not isinstance(module, (*POINTWISE, *pointwise, *CONTAINERS)):
         raise ValueError(f"shard_modes: {name or 'it'} is a {type(module).__name__}, which is not known to work on a part of a tensor; shard "

@@ -112,7 +112,7 @@ def _(layer: Block, x, state=None, mask=None):
 def _with_tail(encoder: HOTEncoder, x: Tensor, mask: Tensor | None, c: int, past: dict) -> tuple:
     "Frames with those before that the stem needs, their mask, how many tokens those are, and what to keep for the next."
     stem, n, axis, reach = encoder.embed.proj, encoder.config.patch[c], c + 1, 0
-    if not isinstance(stem, nn.Linear | ConvStem):
+    if encoder.embed.stem != "linear" and not isinstance(stem, nn.Linear | ConvStem):       # what replaced a linear one sees one patch
         raise ValueError(f"steps: how far {type(stem).__name__} reads into the past is not known; choose stem='linear', 'conv' or 'local'")
     if isinstance(stem, ConvStem) and c in stem.modes:      # how many steps before a patch its kernels begin
         at = stem.modes.index(c)
