@@ -14,7 +14,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-from .attention import Attention, FullAttention, Seen, as_module, attend, map_of, softmax_map, wide
+from .attention import Attention, FullAttention, Seen, attend, for_each, map_of, softmax_map, wide
 from .door import check_layer, merged
 from .patches import pad_to_patches, patch_mask, patchify
 from .positions import pick_modes
@@ -82,7 +82,7 @@ def groups_seen(layer: AlongGroups, x: Tensor, mask: Tensor | None, c: Tensor, t
     if len(layer.groups) == 1 or c is x or taking is None:
         return len(layer.groups)
     ones = taking[:, None, ..., None].float().expand(-1, layer.heads, *taking.shape[1:], 1)
-    some = [layer.along(a, into_batch(ones, g), x, mask, c, taking) for a, g in enumerate(layer.groups)]
+    some = [layer.along(a, into_batch(ones, g), x, mask, c, taking, 0.0) for a, g in enumerate(layer.groups)]
     return sum(out_of_batch(t, g, x.shape[:-1]) > 0 for t, g in zip(some, layer.groups))[:, :1].clamp(min=1)
 
 # %% ../nbs/11b_axial.ipynb #99f966d6
@@ -98,8 +98,8 @@ class AxialAttention(AlongGroups):
     ):
         super().__init__(dim, heads, order, causal, dropout)
         self.groups = check_groups(type(self).__name__, groups, order)
-        self.weigh = nn.ModuleList(map(as_module, weigh)) if isinstance(weigh, Sequence) else weigh
-        self.norm_q, self.norm_k = (norm(dim // heads, **new) for _ in range(2))
+        self.weigh = for_each(type(self).__name__, weigh, len(self.groups), "groups")
+        self.norm_q, self.norm_k = self.head_norms(norm, **new)
         self.to_q, self.to_k = (nn.ModuleList(nn.Linear(dim, dim, bias, **new) for _ in self.groups) for _ in range(2))
         self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(2))
 
@@ -109,10 +109,11 @@ class AxialAttention(AlongGroups):
         total = sum(out_of_batch(y, group, x.shape[:-1]) for y, group in zip(mixed, self.groups))
         return total / groups_seen(self, x, mask, c, taking)
 
-    def along(self, a: int, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
-        "Values (B', heads, N', f) of the slices along group a, mixed."
+    def along(self, a: int, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None, dropout=None) -> Tensor:
+        "Values (B', heads, N', f) of the slices along group a, mixed, by default with the layer's dropout in training."
         q, k = self.vectors(x, a, self.to_q, self.norm_q), self.vectors(c, a, self.to_k, self.norm_k)
-        return attend(map_of(self.weigh, a), q, k, v, self.seen(self.groups[a], x, mask, c, taking), self.dropout * self.training)
+        dropped = self.dropout * self.training if dropout is None else dropout
+        return attend(map_of(self.weigh, a), q, k, v, self.seen(self.groups[a], x, mask, c, taking), dropped)
 
     def vectors(self, x: Tensor, a: int, project: nn.ModuleList, norm: nn.Module, start=0) -> Tensor:
         "Queries or keys of group a, (B', heads, N, d); `turn` adds rotary positions, if there are any."

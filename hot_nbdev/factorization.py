@@ -81,7 +81,7 @@ def rearrange(
 def unrearrange(T: Tensor, rows: Sequence[int], cols: Sequence[int]) -> Tensor:  # (M1 N1, …, Mk Nk) to (M1⋯Mk, N1⋯Nk)
     "The matrix whose rearrangement is `T`: the inverse of `rearrange`."
     pairs = list(zip(rows, cols))
-    if T.shape != tuple(m * n for m, n in pairs):
+    if len(rows) != len(cols) or T.shape != tuple(m * n for m, n in pairs):
         raise ValueError(f"unrearrange: rows {rows} and cols {cols} need one size for each mode of T, with the products {tuple(T.shape)}")
     apart = T.reshape([size for pair in pairs for size in pair])            # i1, j1, i2, j2, …
     return apart.permute([*range(0, apart.ndim, 2), *range(1, apart.ndim, 2)]).reshape(prod(rows), prod(cols))

@@ -32,8 +32,8 @@ def kernel_map(
     with full_precision(q):
         w = q @ k.mT
     if change is not None:
-        bias = change(torch.zeros_like(w))
-        w = w * (bias - bias.amax(-1, keepdim=True)).exp()
+        bias = hidden(change(torch.zeros_like(w)), seen, -inf)      # what is not seen sets no scale
+        w = w * (bias - peak(bias, (-1,))).exp()
     w = w if seen is None else w.masked_fill(~seen, 0.0)
     return over(w, w.sum(-1, keepdim=True))
 
@@ -96,6 +96,9 @@ class PositiveRandomFeatures(nn.Module):
             self.omega.copy_(draw_directions(*self.omega.shape, regularized=self.regularized, seed=self.seed))
 
     def logarithms(self, t: Tensor) -> Tensor:      # (…, N, d) to (…, N, M)
+        if t.shape[-1] != self.omega.shape[1]:
+            raise ValueError(f"PositiveRandomFeatures: head_dim is {self.omega.shape[1]}, but queries and keys have the "
+                             f"width {t.shape[-1]}; give the width of a head, dim // heads")
         return log_features(t, self.omega)
 
     def forward(self, t: Tensor) -> Tensor:
@@ -142,7 +145,7 @@ def relu_features(t: Tensor) -> Tensor:     # (…, d), both
 
 # %% ../nbs/09_kernels.ipynb #45b0e4f2
 def hidden(
-    t: Tensor, keys: Tensor | None, value: float = 0.0,     # (…, N', f); bool, (…, N', 1), None: all
+    t: Tensor, keys: Tensor | None, value: float = 0.0,     # (…, N', f); bool, broadcasts to it, None: all
 ) -> Tensor:
     "t with a value in place of what takes no part."
     return t if keys is None else t.masked_fill(~keys, value)

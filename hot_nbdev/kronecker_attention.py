@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Attention, as_module, formed, full_precision, map_of, scaled_linear, softmax_map, wide
+from .attention import Attention, for_each, formed, full_precision, map_of, scaled_linear, softmax_map, wide
 from .door import check_grids
 from .plans import Slices, apart, floor_share, floored, joined, jointly, softmax_without, steps_of
 from .tensor import mode_dot
@@ -184,12 +184,12 @@ class KroneckerAttention(PooledMaps):
     ):
         super().__init__(dim, heads, order, causal, dropout)
         new = dict(device=device, dtype=dtype)
-        self.combine, self.weigh = combine, nn.ModuleList(map(as_module, weigh)) if isinstance(weigh, Sequence) else weigh
-        self.norm_q, self.norm_k = (norm(dim // heads, **new) for _ in range(2))
+        if not callable(combine):
+            raise ValueError(f"{type(self).__name__}: combine is {combine!r}; give a function, `product` or `mean`")
+        self.combine, self.weigh = combine, for_each(type(self).__name__, weigh, order)
+        self.norm_q, self.norm_k = self.head_norms(norm, **new)
         self.to_q, self.to_k = (scaled_linear(dim, dim, gain=gain, bias=bias, **new) for _ in range(2))
         self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(2))
-        if dim == heads and isinstance(self.norm_q, nn.LayerNorm):
-            raise ValueError(f"{type(self).__name__}: a head has one feature, as dim = heads = {dim}; use fewer heads, or norm=nn.Identity")
 
     mix, check_grids = apply_maps, grids_fit
 

@@ -49,7 +49,8 @@ def make_kernel(
 ) -> Callable | None:             # a feature function
     "Feature function by name."
     kernel = choose("make_kernel", "kernel", name, {None: None, **KERNELS})
-    return kernel(head_dim, features or 2 * head_dim, seed=seed, **new) if name in ("prf", "smreg") else kernel
+    features = 2 * head_dim if features is None else features
+    return kernel(head_dim, features, seed=seed, **new) if name in ("prf", "smreg") else kernel
 
 # %% ../nbs/11c_names.ipynb #namchk01
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def kronecker(
               OwnMatrices: not shared, KroneckerAttention: True}
     parts = [part for part, is_wanted in wanted.items() if is_wanted]
     more = {key: value for key, value in dict(act=act, power=power).items() if value}
-    gain, combine = qk_gain or (4.0 if qk_norm else 1.0), named("combine", combine, _COMBINE)
+    gain, combine = (4.0 if qk_norm else 1.0) if qk_gain is None else qk_gain, named("combine", combine, _COMBINE)
     return composed(parts, dim, heads, order, [(m,) for m in range(order)], combine=combine, gain=gain,
                     qk_norm=qk_norm, **more, **options)
 

@@ -185,6 +185,8 @@ def check_input(
     channels: int,        # numbers at each position
 ) -> tuple:               # x with zeros where the mask says no, and the mask with all batch axes
     "Check input and mask of a model."
+    if not isinstance(x, Tensor):
+        raise ValueError(f"{name}: x must be a tensor, but is a {type(x).__name__}; write torch.as_tensor(x).float()")
     sizes = x.shape[-order - 1:-1]
     if x.ndim < order + 1 or x.shape[-1] != channels or 0 in sizes:
         raise ValueError(f"{name}: x must be (*batch, {', '.join(f'n{m + 1}' for m in range(order))}, {channels}), but "
@@ -224,6 +226,9 @@ class PatchEmbed(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
         x, mask = check_input("PatchEmbed", x, mask, len(self.patch), self.in_channels)
+        for p in self.proj.parameters():
+            if (x.dtype == torch.float64) != (p.dtype == torch.float64):
+                raise ValueError(f"PatchEmbed: x is {x.dtype}, and the weights are {p.dtype}; write x.to({p.dtype})")
         if getattr(self.proj, "whole", False):
             x = self.proj(x, mask)
         else:

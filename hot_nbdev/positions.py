@@ -30,7 +30,7 @@ def stretch(
     step = torch.full_like(i[-1:], n - 1) / i[-1:].clamp(min=1)
     at = (i.narrow(0, first, size) * step).clamp(max=n - 1)
     low = at.floor().long().clamp(max=max(n - 2, 0))
-    weight = (at - low).to(table.dtype).reshape([-1 if a == axis else 1 for a in range(table.ndim)])
+    weight = (at - low).to(table.dtype).reshape([-1 if a == axis % table.ndim else 1 for a in range(table.ndim)])
     return torch.lerp(table.index_select(axis, low), table.index_select(axis, (low + 1).clamp(max=n - 1)), weight)
 
 # %% ../nbs/10_positions.ipynb #7b306616

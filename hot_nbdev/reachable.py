@@ -27,12 +27,12 @@ def reachable_projection(
     sizes: Sequence[int],   # (N_1, …, N_k) with product n
 ) -> Tensor:                # (*batch, n, n)
     "The nearest weighted sum of Kronecker products of maps: take E_m T away for each mode m."
-    check_map("reachable_projection", S, sizes)
-    T, k = S.reshape(*S.shape[:-2], *sizes, *sizes), len(sizes)
+    W, k = check_map("reachable_projection", S, sizes), len(sizes)
+    T = W.reshape(*S.shape[:-2], *sizes, *sizes)
     for m in range(-k, 0):
         keys = T.mean(m, keepdim=True)                          # over j_m
         T = T - (keys - keys.mean(m - k, keepdim=True))         # minus its mean over i_m
-    return T.reshape(S.shape)
+    return T.reshape(S.shape).to(S.dtype)
 
 # %% ../nbs/07_reachable.ipynb #d0784766
 def reachable_floor(S: Tensor, sizes: Sequence[int]) -> Tensor:     # (*batch, n, n), (N_1, …, N_k), to (*batch,)

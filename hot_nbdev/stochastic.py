@@ -79,10 +79,10 @@ def product_projection(
     sizes: Sequence[int],               # (N_1, …, N_k) with product n
 ) -> tuple[list[Tensor], Tensor]:       # factors, each (*batch, N_m, N_m), and the gap (*batch,)
     "Averaged marginals of a map, and the mean divergence of the map from their product."
-    check_map("product_projection", S, sizes, stochastic=True)
-    factors = []
+    W, factors = check_map("product_projection", S, sizes, stochastic=True), []
     for m, N in enumerate(sizes):
         before, after = prod(sizes[:m]), prod(sizes[m + 1:])
-        T = S.reshape(*S.shape[:-2], before, N, after, before, N, after)
+        T = W.reshape(*S.shape[:-2], before, N, after, before, N, after)
         factors.append(torch.einsum("...apbcqd->...pq", T) / (before * after))
-    return factors, sum(map(_row_entropy, factors)) - _row_entropy(S)
+    gap = sum(map(_row_entropy, factors)) - _row_entropy(W)
+    return [A.to(S.dtype) for A in factors], gap.to(S.dtype)

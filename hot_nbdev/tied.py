@@ -62,6 +62,11 @@ def _no_kernel(layer: nn.Module) -> None:
         raise ValueError(f"{type(layer).__name__}: a kernel maps queries and keys, and tied scores are sums over many "
                          "of them; weigh by softmax_map, or take KroneckerAttention")
 
+def _no_rows(layer: nn.Module) -> None:
+    "Raise if a part before the layer changes pooled rows, which are not made here."
+    if any(getattr(type(layer), hook) is not getattr(KroneckerAttention, hook) for hook in ("rows", "queries")):
+        raise ValueError(f"{type(layer).__name__}: a part changes pooled rows, and tied scores are made of tokens; put it before KroneckerAttention")
+
 def _same_grid(layer: nn.Module, sizes: Sequence[int], others: Sequence[int]) -> None:      # of x, of the context
     "Raise unless both grids agree, where there are several modes."
     grids_fit(layer, sizes, others)
@@ -77,7 +82,7 @@ class TiedAttention(KroneckerAttention):
     ):
         super().__init__(dim, heads, order, gain=gain, **options)
         self.power = power
-        _no_kernel(self)
+        _no_kernel(self), _no_rows(self)
 
     def tokens(self, project: nn.Module, norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
         "Queries or keys of all positions, (B, heads, n1, …, nk, d), zero where the mask says no."

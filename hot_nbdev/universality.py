@@ -17,7 +17,7 @@ from .factorization import KronTerms, cp, cp_to_tensor, rearrange
 # %% ../nbs/04_universality.ipynb #377735ef
 def enough_terms(rows: Sequence[int], cols: Sequence[int]) -> int:      # (M1, …, Mk), (N1, …, Nk)
     "Enough Kronecker products for every matrix with these block sizes: the product of all M_m N_m but the largest."
-    sizes = [m * n for m, n in zip(rows, cols)]
+    sizes = [m * n for m, n in zip(rows, cols, strict=True)]
     return prod(sizes) // max(sizes)
 
 # %% ../nbs/04_universality.ipynb #377735f0

@@ -38,12 +38,22 @@ def combined(*parts: type) -> type:     # mix-ins, the last of them a layer
     return type(name, parts, {"__doc__": about, "__reduce__": lambda self: (_bare, (parts,), self.__dict__)})
 
 def _check_sequence(parts: tuple) -> None:
-    "Raise where a part with rows of its own stands among those that change them mode by mode, or hides them all."
-    changing = [i for i, p in enumerate(parts) if issubclass(p, Part)]
-    for i, p in enumerate(parts[:changing[-1]] if changing else ()):
-        if "rows" in vars(p) and not issubclass(p, Part) and (i > changing[0] or issubclass(p, OwnMatrices)):
-            raise ValueError(f"combined: {p.__name__} would hide {parts[changing[-1]].__name__} behind it; put parts that change the rows of "
+    "Raise where a part would be hidden by another, or changes what the layer does not have."
+    *before, layer = parts
+    rows = [p for p in before if issubclass(p, Part) or "rows" in vars(p)]
+    changing = [i for i, p in enumerate(rows) if issubclass(p, Part)]
+    for i, p in enumerate(rows):
+        between = i not in changing and min(changing, default=i) < i
+        hidden = rows[i + 1:] if issubclass(p, OwnMatrices) else [rows[c] for c in changing if between and i < c]
+        if hidden:
+            raise ValueError(f"combined: {p.__name__} would hide {hidden[-1].__name__} behind it; put parts that change the rows of "
                              "one mode side by side, Activated before them, and OwnMatrices last before the layer")
+        if issubclass(p, LateBias) and not any(issubclass(q, Pooled) for q in rows[:i]):
+            raise ValueError("combined: LateBias takes back what Pooled multiplies the bias by; put Pooled before it")
+    for p in before:
+        if any(hasattr(p, hook) and not hasattr(layer, hook) for hook in ("rows", "queries")):
+            raise ValueError(f"combined: {p.__name__} changes pooled rows, and {layer.__name__} pools none; "
+                             "put it before KroneckerAttention")
 
 def _bare(parts: tuple):        # a layer of these parts without its attributes, for pickle
     return combined(*parts).__new__(combined(*parts))

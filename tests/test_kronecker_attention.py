@@ -172,7 +172,8 @@ def test_with_a_mask_no_weight_leaves_the_window():
 
 @pytest.mark.parametrize("parts, works", [
     ((Tempered, Activated, Pooled, Centred, LateBias, OwnMatrices), True), ((Activated, Pooled, OwnMatrices), True),
-    ((Pooled, OwnMatrices, Centred), False), ((OwnMatrices, Pooled), False), ((Pooled, Activated, Centred), False)])
+    ((Pooled, OwnMatrices, Centred), False), ((OwnMatrices, Pooled), False), ((OwnMatrices, Activated), False),
+    ((Pooled, Activated, Centred), False)])
 def test_no_part_is_skipped_without_a_word(parts, works):
     if works:
         layer = combined(*parts, KroneckerAttention)

@@ -10,6 +10,7 @@ from layers import DIM, HEADS, KERNELS, SPANS, Axial, K, made, plus, random_mask
 from torch.testing import assert_close
 
 from hot_nbdev.attention import softmax_map
+from hot_nbdev.kernels import KernelMap
 from hot_nbdev.kronecker_attention import KroneckerAttention
 from hot_nbdev.near import ModeDropout, Near, alibi_slopes, window
 from hot_nbdev.streams import steps
@@ -101,6 +102,9 @@ def test_large_biases_do_not_overflow_a_kernel():
     layer, bare = made(kind, 1, by_mode={0: dict(bias="learned", reach=3)}).float(), made(kind, 1).float()
     torch.nn.init.constant_(layer.weigh[0].score_mod.table, 500.0)
     assert_close(layer(x), bare(x))                                      # the same number everywhere changes nothing
+    ahead = Near(None, lambda score, b, h, i, j: score + 300.0 * (j - i), KernelMap(plus))       # most of what is later
+    S, = made(KroneckerAttention, 1, causal=(0,), weigh=ahead).maps(x.double())
+    assert_close(S.sum(-1), torch.ones_like(S[..., 0]))
 
 
 def test_slopes_are_those_of_alibi():
