@@ -122,6 +122,7 @@ class ModeDropout(nn.Module):
         S = formed(self.weigh(q, k, seen))
         if not self.training:
             return S
-        gone = torch.rand(len(S), device=S.device) < self.chance
-        own = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device) * (S != 0).any(-1, keepdim=True)
-        return torch.where(gone.view(-1, *[1] * (S.ndim - 1)), own, S)
+        gone = (torch.rand(len(S), device=S.device) < self.chance).view(-1, *[1] * (S.ndim - 1))
+        own = torch.eye(S.shape[-1], dtype=S.dtype, device=S.device)
+        own = own if seen is None else own * seen           # whose own place takes no part keeps the row of the map
+        return torch.where(gone & (own != 0).any(-1, keepdim=True) & (S != 0).any(-1, keepdim=True), own, S)
