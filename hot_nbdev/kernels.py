@@ -180,6 +180,8 @@ class KernelMap(nn.Module):
     "Rows in proportion to φ(q) φ(k)ᵀ (HOT v1 eq. 10), for the `weigh` of any attention."
     def __init__(self, phi: Callable):      # (…, d) -> (…, M), not negative; with `logarithms` nothing underflows
         super().__init__()
+        if not callable(phi):
+            raise ValueError(f"KernelMap: the kernel is {phi!r}; give a feature function, as make_kernel(name, dim // heads) makes one")
         self.phi = as_module(phi)
 
     def scaled(self, *both: Tensor) -> list:
