@@ -10,7 +10,7 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from hot_nbdev.train.devices import make_accelerator  # noqa: E402
 from hot_nbdev.train.loop import evaluate, train_step  # noqa: E402
 from hot_nbdev.train.parts import Tensors  # noqa: E402
-from hot_nbdev.train.tasks import Forecasting, Segmentation, auc_acc  # noqa: E402
+from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation, auc_acc  # noqa: E402
 
 
 class Heads(nn.Module):
@@ -81,3 +81,5 @@ def test_auc_and_accuracy_are_those_of_medmnist(classes):
     p = torch.rand(50, classes, generator=torch.Generator().manual_seed(0)).double().softmax(-1).numpy()
     kind = "binary-class" if classes == 2 else "multi-class"
     assert auc_acc(y, p) == (evaluator.getAUC(y, p, kind), evaluator.getACC(y, p, kind))
+    task, y, p = Classification(classes), torch.as_tensor(y), torch.as_tensor(p)
+    assert task.metrics([task.collect(p, y.where(torch.arange(50) < 40, -1))]) == task.metrics([task.collect(p[:40], y[:40])])

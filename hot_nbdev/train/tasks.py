@@ -151,6 +151,7 @@ class Classification(Labels):
 
     def metrics(self, found: list) -> dict:
         found = torch.cat(found).numpy()
+        found = found[found[:, 0] != -1]
         target = found[:, 0].astype(int)
         missing = sorted(set(range(self.classes)) - set(target.tolist()))
         if missing:
