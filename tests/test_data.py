@@ -29,12 +29,10 @@ def test_splits_too_short(tmp_path):
         with pytest.raises(ValueError, match=f"needs {needed} rows"):
             forecast_data(path, 2, 1)
     assert forecast_data(path, 2, 1, split=(20, 5, 5)).about["counts"] == (18, 5, 5)
-    with pytest.raises(ValueError, match="the train part of .*Windows: a series"):
-        forecast_data(path, 21, 1, split=(20, 5, 5))
     for option, value in (("lookback", 0), ("horizon", -1), ("lookback", 2.0)):
         with pytest.raises(ValueError, match=f"forecast_data: {option} is {value}; give a whole number"):
             forecast_data(path, **{"lookback": 2, "horizon": 1, option: value})
-    for split in [(1, 2), (0, 1, 1), (10, 10, 20)]:
+    for split in [(1, 2), (0, 1, 1), (10, 10, 20), "6:2:2", (0.7, 0.1, 0.2), (20.5, 5, 4)]:
         with pytest.raises(ValueError, match="split_rows"):
             split_rows(30, split)
 

@@ -121,6 +121,7 @@ def test_missing_values_are_hidden_where_the_model_was_trained_so(series):
 def test_volumes_get_a_row_each(volumes, capsys):
     np.savez("two.npz", a=volumes, b=volumes)
     assert "choose one by --key" in fails(capsys, hot_predict, "run", "two.npz")
+    assert "mend came, which has no meaning" in fails(capsys, hot_predict, "run", "two.npz", "--key", "b", "--mend")
     assert "'c'" in fails(capsys, hot_predict, "run", "two.npz", "--key", "c")
     hot_predict(["run", "two.npz", "--key", "b"])
     assert "3 volumes: " in capsys.readouterr().out
@@ -139,9 +140,10 @@ def test_a_mask_beside_the_volumes_is_used(volumes):
     predict("run", "one.npz", "one.csv", key="test_images")
     alone, together = (np.loadtxt(name, delimiter=",", skiprows=1, usecols=(2, 3)) for name in ("one.csv", "a.csv"))
     assert np.allclose(alone, together[0], atol=1e-5)
-    np.savez("c.npz", test_images=volumes, test_masks=masks[:2])
-    with pytest.raises(ValueError, match=r"c.npz: test_masks should be bool of shape \(3, 4, 4, 4\)"):
-        predict("run", "c.npz", "c.csv", key="test_images")
+    for wrong in (masks[:2], masks & (np.arange(3) > 0)[:, None, None, None]):      # of an item nothing is known
+        np.savez("c.npz", test_images=volumes, test_masks=wrong)
+        with pytest.raises(ValueError, match=r"c.npz: test_masks should be bool of shape \(3, 4, 4, 4\)"):
+            predict("run", "c.npz", "c.csv", key="test_images")
 
 
 def test_the_picture_is_a_choice(scene, capsys, tmp_path):

@@ -118,7 +118,7 @@ WHOLE = "scene_data: {} is {}; give a whole number"
     ({"scene": np.ones((24, 24, 3), complex)}, "real numbers"), ({"scene": RANDOM > 0}, "real numbers"),
     ({"scene": np.ones((24, 24))}, "turn the axes"),
     ({"scene": np.where(np.arange(1728).reshape(24, 24, 3), RANDOM, np.nan)}, "holds 1 values that are not finite"),
-    ({"block": 6}, "multiple of window"), ({"limit": 5}, "limit is for"),
+    ({"block": 6}, "multiple of window"), ({"limit": 5}, "limit is for"), ({"name": "mars"}, "no use for labels"),
     *(({name: value}, WHOLE.format(name, value)) for name, value in dict(
         window=0, stride=True, block=-4, gap=-1, seed=-1, limit=-1).items())])
 def test_what_is_no_scene_is_named(tmp_path, given, text):

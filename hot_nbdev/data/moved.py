@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .files import check_numbers, load_array
+from .files import check_finding, check_numbers, load_array
 from .scenes import check_whole, load_scene
 from .splits import Part, Scaler, Splits
 
@@ -223,11 +223,15 @@ def motion_data(
     **finding,                          # of `official_file`: folder, download, verify
 ) -> Splits:                            # of Shifted or Aligned
     "Fields that move, or tables to be aligned, in three parts that share no field, no pixel and no row."
+    check_finding("motion_data", finding)
     check_whole("motion_data", 1, samples=samples, **{f"size {m} of a frame": n for m, n in enumerate(sizes)})
     if not sizes or prod(sizes) > MOST:
         raise ValueError(f"motion_data: sizes is {tuple(sizes)}; give at least one mode, and {MOST} positions at most")
     if move not in ("shift", "align"):
         raise ValueError(f"motion_data: move is {move!r}; choose 'shift' or 'align'")
+    if move == "align" and reach is not None:
+        raise ValueError(f"motion_data: reach is {tuple(reach)}, but tables in another order do not move; leave it out")
+    check_whole("motion_data", 0, **{f"reach in mode {m}": r for m, r in enumerate(reach or ())})
     fields, torus, more = _fields_of(str(name), tuple(sizes), move, seed, finding)
     reach = tuple(n // 2 if torus else n // 4 for n in sizes) if reach is None else tuple(reach)
     counts, more_of = (samples, 256, 512), {} if move == "align" else {"reach": reach, "torus": torus}

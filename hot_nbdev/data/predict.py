@@ -128,7 +128,7 @@ def _forecast(model: nn.Module, inputs: Inputs, path: Path, mend=False, sort=Fal
     x, told = check_like(series, inputs.known(), T)
     past, mask = series.values[-T:], series.mask[-T:]
     y = model(torch.where(mask, x, 0.0)[None], mask[None]) if hide else model(x[None])
-    y = _finite(y[0].double() * torch.tensor(inputs.scale) + torch.tensor(inputs.shift), path)
+    y = _finite(y[0].double() * torch.tensor(inputs.scale, dtype=torch.float64) + torch.tensor(inputs.shift, dtype=torch.float64), path)
     told = [text.replace("and are filled", "and are hidden from the model") if hide else text for text in told]
     known = series.times is not None and series.step is not None
     when = next_times(series.times, series.step, len(y)) if known else [str(i + 1) for i in range(len(y))]
@@ -153,13 +153,13 @@ def _classify(model: nn.Module, inputs: Inputs, path: Path, key: str | None = No
     beside = inputs.masked and Path(path).suffix == ".npz" and name != key
     masks = [torch.from_numpy(mask) for mask in load_arrays(path, [], "predict", [name]).values()] if beside else []
     for i, mask in enumerate(masks):
-        if mask.dtype != torch.bool or mask.numel() != x[..., 0].numel():
-            raise ValueError(f"{path}: {name} should be bool of shape {tuple(x.shape[:-1])}, but is {mask.dtype} of "
-                             f"shape {tuple(mask.shape)}; True means a known place")
+        if mask.dtype != torch.bool or mask.numel() != x[..., 0].numel() or not mask.reshape(len(x), -1).any(1).all():
+            raise ValueError(f"{path}: {name} should be bool of shape {tuple(x.shape[:-1])} with a True in each item, but is "
+                             f"{mask.dtype} of shape {tuple(mask.shape)}; True means a known place")
         masks[i] = mask = mask.reshape(x.shape[:-1])         # one item is a batch of one
         x, told = x.masked_fill(~mask[..., None], 0.0), [*told, "a mask hides places that are missing"]
     batches = list(zip(*(t.split(64) for t in (x, *masks)), strict=True))
-    p = torch.cat([model(*batch).softmax(-1) for batch in _shown(batches, "batch")])
+    p = _finite(torch.cat([model(*batch).softmax(-1) for batch in _shown(batches, "batch")]), path)
     best = [inputs.classes[i] for i in p.argmax(-1)]
     rows = [["item", "class", *inputs.classes], *([i, best[i], *v] for i, v in enumerate(p.tolist()))]
     counts = ", ".join(f"{best.count(c)} {c}" for c in inputs.classes if c in best)
@@ -175,7 +175,7 @@ def _segment(model: nn.Module, inputs: Inputs, path: Path, key: str | None = Non
     labels = torch.zeros(H, W, dtype=torch.int64)
     corners = [sorted({*range(0, n - size + 1, size), n - size}) for n in (H, W)]
     for i, j in _shown(list(itertools.product(*corners)), "window"):
-        y = model(x[None, ..., i:i + size, j:j + size, :])
+        y = _finite(model(x[None, ..., i:i + size, j:j + size, :]), path)
         labels[i:i + size, j:j + size] = y.mean(list(range(y.ndim - 3)), dtype=torch.float32).argmax(-1)
     share = torch.bincount(labels.flatten(), minlength=len(inputs.codes)) / labels.numel()
     names = [f"{100 * s:.0f} % {c}" for s, c in zip(share, inputs.classes or inputs.codes, strict=True) if s > 0]
@@ -197,13 +197,13 @@ def _motion(model: nn.Module, inputs: Inputs, path: Path, key: str | None = None
         raise ValueError(f"{path} should hold {channels} frames of {trained} numbers, on the last axes, but holds "
                          f"{x.dtype} of shape {tuple(x.shape)}; models of hot_motion without positions take other sizes")
     check_numbers(x, str(path), holes=inputs.masked)
-    x, axes = torch.from_numpy(x.astype(np.float32)).movedim(-k - 1, -1), list(range(-k - 1, 0))
-    mean, std = torch.tensor(inputs.shift), torch.tensor(inputs.scale)
+    x, axes = torch.from_numpy(x.astype(np.float64)).movedim(-k - 1, -1), list(range(-k - 1, 0))
+    mean, std = (torch.tensor(v, dtype=torch.float64) for v in (inputs.shift, inputs.scale))
     if inputs.own:                      # of what is known of these frames
         mean = x.nanmean(axes, keepdim=True)
         std = (x - mean).square().nanmean(axes, keepdim=True).sqrt().clamp(min=1e-12)
     mask = (~x.isnan()).any(-1) if inputs.masked else None
-    y = (model(((x - mean) / std).nan_to_num(0.0), mask) * std + mean)[..., 0]
+    y = (model(((x - mean) / std).nan_to_num(0.0).float(), mask) * std + mean)[..., 0]
     y = _finite(y, path) if mask is None else y.masked_fill(~mask, torch.nan)
     return Answer(y.numpy(), [f"the next frame of {' × '.join(map(str, y.shape[-k:]))} numbers", *told])
 
@@ -247,6 +247,9 @@ def predict(
     classes = getattr(model.config, "classes", None)
     if named and classes not in (None, len(named)):
         raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train it again")
+    series = {"mend": mend, "sort": sort, "time": time, "step": step}
+    if odd := [name for name, v in ({"key": key} if inputs.task == "forecast" else series).items() if v]:
+        raise ValueError(f"predict: {', '.join(odd)} came, which has no meaning for a {inputs.task} run; leave it out")
     work, ending = _TASKS[inputs.task]
     out = _check_output(to or Path(file).stem + ending, [file], run, overwrite)
     drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None
@@ -254,6 +257,6 @@ def predict(
         raise ValueError(f"the picture would replace {out}; name another file by to=, or leave it out by picture=False")
     if drawn:
         _check_output(drawn, [file, out], run, overwrite)
-    answer = work(model, inputs, file, *((mend, sort, time, step) if inputs.task == "forecast" else (key,)))
+    answer = work(model, inputs, file, *(series.values() if inputs.task == "forecast" else (key,)))
     atomic_write(out, lambda part: _write(part, answer))
     return [f"wrote {out}", *([save_picture(answer.draw, drawn)] if drawn else []), *answer.notes]

@@ -64,7 +64,9 @@ def unpad_tensors(
     sizes: Sequence | Tensor,   # for each sample (n1, …, nk); or the mask, bool, (B, N1, …, Nk)
 ) -> list:                      # for each sample (n1, …, nk, *f), a view
     "The tensors without what filled them up: the inverse of `pad_tensors`."
-    sizes = mask_sizes(sizes) if isinstance(sizes, Tensor) else [tuple(own) for own in sizes]
+    if isinstance(sizes, Tensor):
+        sizes = mask_sizes(sizes) if sizes.dtype == torch.bool else sizes.tolist()
+    sizes = [tuple(own) for own in sizes]
     wrong = next((i for i, own in enumerate(sizes) if len(own) >= x.ndim or any(not 0 <= n <= N for n, N in zip(own, x.shape[1:]))), None)
     if len(sizes) != len(x) or wrong is not None:
         came = f"there are {len(sizes)} sizes" if wrong is None else f"tensor {wrong} should have the sizes {sizes[wrong]}"

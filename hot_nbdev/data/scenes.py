@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import Source, check_numbers, load_array, official_file
+from .files import Source, check_finding, check_numbers, load_array, official_file
 
 # %% ../../nbs/50_scene_files.ipynb #76f25370
 _EO, _RAW = "https://github.com/sentinel-hub/eo-learn", "https://raw.githubusercontent.com/sentinel-hub/eo-learn"
@@ -105,6 +105,9 @@ def load_scene(
     **finding,                             # of `official_file`: folder, download, verify, unchecked
 ) -> Scene:
     "A scene or images with numbered classes; what is no number and no class is an error."
+    check_finding("scene_data", finding)
+    if labels is not None and Path(name).suffix != ".npy":
+        raise ValueError(f"scene_data: {str(name)!r} has no use for labels={str(labels)!r}; they are for a scene given as a .npy")
     md5, known, file, find = None, None, None, lambda n: official_file(n, SCENES[n], **finding)
     if name == "indian_pines":
         from tensorly.datasets import load_indian_pines
@@ -117,7 +120,7 @@ def load_scene(
     else:
         if name == "sentinel2":
             file, where, known, md5 = find(name), find("sentinel2_labels"), _LULC, SCENES[name].md5
-        elif labels is not None and Path(name).suffix == Path(labels).suffix == ".npy":
+        elif labels is not None and Path(labels).suffix == ".npy":
             file, where = Path(name), Path(labels)
         else:
             raise ValueError(f"scene_data: {str(name)!r} came; known are indian_pines, sentinel2, ssl4eo_nlcd, "
@@ -240,7 +243,7 @@ def check_scene(
         raise ValueError(f"check_scene: {where} has {scene.shape[-3]} × {scene.shape[-2]} pixels, but the windows of "
                          f"the model have {size}; give it a larger scene")
     check_numbers(scene, f"check_scene: {where}")
-    shift, scale = (torch.tensor(about[key]).double() for key in ("shift", "scale"))
+    shift, scale = (torch.tensor(about[key], dtype=torch.float64) for key in ("shift", "scale"))
     x = (torch.from_numpy(scene.astype(np.float64)) - shift) / scale
     far = (x.abs() > 20).flatten(0, -2).sum(0)
     bands = [str(i) for i in far.nonzero()[:, 0].tolist()]

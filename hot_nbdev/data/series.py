@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import ABSURD, Source, official_file
+from .files import ABSURD, Source, check_finding, official_file
 from .table import Layout, Table, read_table
 from .times import Step, Times, holds, usual_step
 
@@ -161,6 +161,7 @@ def load_series(
 ) -> Series:
     "Read a series; find what is wrong with it, and mend it on request."
     source, path = SERIES.get(str(name)), Path(name)
+    check_finding("load_series", finding)
     if source:
         path = official_file(str(name), source, folder, **finding)
     elif not path.is_file():
@@ -213,7 +214,8 @@ def check_like(
         raise ValueError(f"check_like: of the last {lookback} rows of {path}, which the model sees, values are missing "
                          f"(NaN or -9999): {where}; mend=True fills them")
     told = [f"column {n!r}: {c} of the last {lookback} values were missing and are filled" for n, c in holes.items()]
-    scaled = (values - torch.tensor(about["shift"]).double()) / torch.tensor(about["scale"]).double()
+    shift, scale = (torch.tensor(about[key], dtype=torch.float64) for key in ("shift", "scale"))
+    scaled = (values - shift) / scale
     far = (scaled.abs() > 20).sum(0).tolist()
     told += [f"column {n!r}: {c} of the last {lookback} values lie more than 20 deviations from what training saw"
              for n, c in zip(series.names, far, strict=True) if c]

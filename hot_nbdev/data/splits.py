@@ -100,6 +100,9 @@ def split_rows(
     train, test, day = n * 7 // 10, n * 2 // 10, {"ETTh": 24, "ETTm": 96}.get(str(split), 0)
     months = (360 * day, 120 * day, 120 * day)
     sizes = (train, n - train - test, test) if split == "7:1:2" else months if day else tuple(split)
+    if isinstance(split, str) and not day and split != "7:1:2":
+        raise ValueError(f"split_rows: the split {split!r} came; give 7:1:2, ETTh or ETTm, or (train, val, test) in rows")
+    check_whole("split_rows", 0, **dict(zip(PARTS, sizes)))
     if len(sizes) != 3 or min(sizes) < 1 or sum(sizes) > n:
         raise ValueError(f"split_rows: the split {split!r} needs {sum(sizes)} rows in three parts, none "
                          f"empty, but {n} rows came; give more rows, or split=(train, val, test) in rows")
@@ -114,7 +117,7 @@ def window_counts(
 ) -> tuple[int, int, int]:                # windows of the training, validation and test part
     "How many windows each part has; inputs of validation and test reach back into the part before."
     train, val, test = split_rows(n, split)
-    return train - lookback - horizon + 1, val - horizon + 1, test - horizon + 1
+    return tuple(max(0, rows - horizon + 1) for rows in (train - lookback, val, test))
 
 # %% ../../nbs/51_data_library.ipynb #0dc907fa
 class Splits(NamedTuple):

@@ -85,7 +85,8 @@ def _read_layout(path: Path) -> Layout:
     comma = separator != "," and any(re.search(r'(?:^|[\t;"])\s*[-+]?\d*,\d', line) for line in lines[1:] or lines)
     found = Layout(path, lines, separator, "," if comma else ".", [], True)
     names = found.entries(0, 1)[0]
-    header = not all(name in _MISSING or _is_number(name, found.decimal) or forms(name) for name in names)
+    counted = len(names) > 2 and (bare := names[not names[0]:]) == [str(i) for i in range(len(bare))]      # as pandas does
+    header = counted or not all(name in _MISSING or _is_number(name, found.decimal) or forms(name) for name in names)
     if len(lines) == header or not lines[0]:
         raise ValueError(f"load_series: {path} holds no rows; get the file again")
     for i, (line, row) in enumerate(zip(lines, csv.reader(lines, delimiter=separator)), 1):

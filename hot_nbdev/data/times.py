@@ -43,7 +43,8 @@ def forms(
     "All ways in which a stamp can be read."
     text = _parts(stamp)[0]
     if re.fullmatch(r"[-+.\d]*", text) and text.count("-") + text.count(".") < 2 and not re.fullmatch(r"\d{4}-\d\d?", text):
-        return [_DIGITS[len(text)]] if digits and text.isdigit() and len(text) in _DIGITS else []
+        hour = ["%Y%m%d%H"] * bool(re.fullmatch("(19|20)[0-9]{8}", text) and _fits(text, "%Y%m%d%H"))     # no second before 2030
+        return hour or [_DIGITS[len(text)]] if digits and text.isdigit() and len(text) in _DIGITS else []
     periods = [form for pattern, form in _PERIODS.items() if re.fullmatch(pattern, text)]
     return periods or [date + clock for date in _DATES for clock in _CLOCKS if _fits(text, date + clock)]
 

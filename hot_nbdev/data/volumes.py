@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import Source, check_numbers, load_arrays, official_file
+from .files import Source, check_finding, check_numbers, load_arrays, official_file
 
 # %% ../../nbs/49_volume_files.ipynb #18da0439
 PARTS = ("train", "val", "test")
@@ -157,6 +157,7 @@ def load_volumes(
     **finding,                            # of `official_file`: folder, download, verify, unchecked
 ) -> VolumeSet:
     "A set of MedMNIST in its official split, or an archive of one's own with the same names of arrays."
+    check_finding("volume_data", finding)
     path, known, official = Path(name), None, Path(name).suffix != ".npz"
     if official:
         flag, classes, source = _medmnist(str(name), size)
@@ -215,6 +216,11 @@ def volume_evaluator(
     from medmnist.evaluator import Evaluator
     return Evaluator(flag, split, size=size, root=str(official_file(flag, source, **finding).parent))
 
+# %% ../../nbs/49_volume_files.ipynb #fnd00002
+def _check_modes(op: str, x: Tensor, modes: Sequence[int]) -> None:
+    if wrong := [m for m in modes if not 0 < m < x.ndim]:
+        raise ValueError(f"{op}: mode {wrong[0]} of x {tuple(x.shape)} is none of an item; give modes from 1 to {x.ndim - 1}, as 0 is the batch")
+
 # %% ../../nbs/49_volume_files.ipynb #cdb48975
 def random_flips(
     x: Tensor,                                  # (B, …)
@@ -224,6 +230,7 @@ def random_flips(
     generator: torch.Generator | None = None,
 ):                                              # x, or (x, y)
     "Turn each item around along each mode, independently, with probability 1/2."
+    _check_modes("random_flips", x, modes)
     device = generator.device if generator is not None else x.device
     turned = torch.rand(len(modes), len(x), generator=generator, device=device).to(x.device) < 0.5
     for t, mode, y_mode in zip(turned, modes, modes if y_modes is None else y_modes, strict=True):
@@ -241,6 +248,7 @@ def random_shifts(
     generator: torch.Generator | None = None,
 ):                                          # x, or (x, mask)
     "Shift each item along each mode, independently, by -by to by; zeros and False come in from the side."
+    _check_modes("random_shifts", x, modes)
     device = generator.device if generator is not None else x.device
     shifts = torch.randint(-by, by + 1, (len(modes), len(x)), generator=generator, device=device).to(x.device)
     found, rows = [x] if mask is None else [x, mask], torch.arange(len(x), device=x.device)[:, None]
