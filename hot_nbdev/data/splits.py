@@ -24,11 +24,14 @@ from .volumes import PARTS, load_volumes
 
 # %% ../../nbs/51_data_library.ipynb #2ec0cc90
 def digest(
-    *things,          # tensors, numbers, words, and lists of them
+    *things,          # tensors, arrays, numbers, words, and lists of them
 ) -> str:             # 16 hexadecimal digits
     "A hash of contents; float64 counts as float32, since its last digits differ between machines."
     found = hashlib.sha256()
     for thing in things:
+        if isinstance(thing, list | tuple) and any(isinstance(each, Tensor | np.ndarray) for each in thing):
+            thing = digest(*thing)                  # the words for them leave out most of their numbers
+        thing = torch.from_numpy(thing) if isinstance(thing, np.ndarray) else thing
         if isinstance(thing, Tensor):
             thing = thing.detach().cpu().to(torch.float32 if thing.dtype == torch.float64 else thing.dtype)
             found.update(f"{thing.dtype} {tuple(thing.shape)}".encode())
