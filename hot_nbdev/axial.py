@@ -82,7 +82,7 @@ def groups_seen(layer: AlongGroups, x: Tensor, mask: Tensor | None, c: Tensor, t
     if len(layer.groups) == 1 or c is x or taking is None:
         return len(layer.groups)
     ones = taking[:, None, ..., None].float().expand(-1, layer.heads, *taking.shape[1:], 1)
-    some = [layer.along(a, into_batch(ones, g), x, mask, c, taking, 0.0) for a, g in enumerate(layer.groups)]
+    some = [layer.along(a, into_batch(ones, g), x, mask, c, taking) for a, g in enumerate(layer.groups)]
     return sum(out_of_batch(t, g, x.shape[:-1]) > 0 for t, g in zip(some, layer.groups))[:, :1].clamp(min=1)
 
 # %% ../nbs/11b_axial.ipynb #99f966d6
@@ -104,16 +104,15 @@ class AxialAttention(AlongGroups):
         self.to_v, self.to_out = (nn.Linear(dim, dim, bias, **new) for _ in range(2))
 
     def mix(self, values: Callable, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
-        v = values()
-        mixed = (self.along(a, into_batch(v, group), x, mask, c, taking) for a, group in enumerate(self.groups))
+        v, dropped = values(), self.dropout * self.training
+        mixed = (self.along(a, into_batch(v, group), x, mask, c, taking, dropped) for a, group in enumerate(self.groups))
         total = sum(out_of_batch(y, group, x.shape[:-1]) for y, group in zip(mixed, self.groups))
         return total / groups_seen(self, x, mask, c, taking)
 
-    def along(self, a: int, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None, dropout=None) -> Tensor:
-        "Values (B', heads, N', f) of the slices along group a, mixed, by default with the layer's dropout in training."
+    def along(self, a: int, v: Tensor, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None, dropout=0.0) -> Tensor:
+        "Values (B', heads, N', f) of the slices along group a, mixed."
         q, k = self.vectors(x, a, self.to_q, self.norm_q), self.vectors(c, a, self.to_k, self.norm_k)
-        dropped = self.dropout * self.training if dropout is None else dropout
-        return attend(map_of(self.weigh, a), q, k, v, self.seen(self.groups[a], x, mask, c, taking), dropped)
+        return attend(map_of(self.weigh, a), q, k, v, self.seen(self.groups[a], x, mask, c, taking), dropout)
 
     def vectors(self, x: Tensor, a: int, project: nn.ModuleList, norm: nn.Module, start=0) -> Tensor:
         "Queries or keys of group a, (B', heads, N, d); `turn` adds rotary positions, if there are any."

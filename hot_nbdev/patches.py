@@ -7,7 +7,7 @@ __all__ = ['ACTIVATIONS', 'PADDINGS', 'STEMS', 'patchify', 'unpatchify', 'pad_to
            'stem_padding', 'strides', 'choose', 'ConvStem', 'LocalStem', 'check_input', 'PatchEmbed']
 
 # %% ../nbs/11a_patches.ipynb #ptcimp
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from math import prod
 
@@ -183,6 +183,7 @@ def check_input(
     mask: Tensor | None,  # bool, (*batch, n1, …, nk), or without batch axes
     order: int,           # k
     channels: int,        # numbers at each position
+    weights: Iterable[Tensor] = (),     # that it is multiplied by
 ) -> tuple:               # x with zeros where the mask says no, and the mask with all batch axes
     "Check input and mask of a model."
     if not isinstance(x, Tensor):
@@ -194,6 +195,9 @@ def check_input(
                          "them there, x[..., None] adds one where there are none, and in_channels says how many")
     if not x.is_floating_point():
         raise ValueError(f"{name}: x must be floating, but is {x.dtype}; write x.float(), and of bytes x.float() / 255")
+    for w in weights:
+        if (x.dtype == torch.float64) != (w.dtype == torch.float64):
+            raise ValueError(f"{name}: x is {x.dtype}, and the weights are {w.dtype}; write x.to({w.dtype})")
     if mask is None:
         return x, None
     batch = x.shape[:-order - 1]
@@ -225,10 +229,7 @@ class PatchEmbed(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         "x (*batch, n1, …, nk, in_channels), mask bool (*batch, n1, …, nk) -> (*batch, ⌈n1/p1⌉, …, ⌈nk/pk⌉, dim)."
-        x, mask = check_input("PatchEmbed", x, mask, len(self.patch), self.in_channels)
-        for p in self.proj.parameters():
-            if (x.dtype == torch.float64) != (p.dtype == torch.float64):
-                raise ValueError(f"PatchEmbed: x is {x.dtype}, and the weights are {p.dtype}; write x.to({p.dtype})")
+        x, mask = check_input("PatchEmbed", x, mask, len(self.patch), self.in_channels, self.proj.parameters())
         if getattr(self.proj, "whole", False):
             x = self.proj(x, mask)
         else:
