@@ -121,14 +121,15 @@ def paired_t(
     other: Sequence[float],     # of another model, for the same seeds
 ) -> Compared:
     "Difference of two models over seeds, by Student's t on the differences."
-    from scipy.stats import sem, ttest_rel
+    from scipy.stats import sem, t
     a, b = (np.asarray(x, dtype=float) for x in (one, other))
-    if a.shape != b.shape or a.ndim != 1 or len(a) < 2:
-        raise ValueError(f"paired_t: numbers of the same two or more seeds are needed, but {a.shape} and {b.shape} "
-                         "came; leave out seeds that only one model has")
-    mean, error, found = (a - b).mean(), sem(a - b), ttest_rel(a, b)
+    if a.shape != b.shape or a.ndim != 1 or len(a) < 2 or not np.isfinite(a - b).all():
+        raise ValueError(f"paired_t: finite numbers of the same two or more seeds are needed, but {a} and {b} came; "
+                         "leave out seeds that only one model has")
+    mean, error, of = (a - b).mean(), sem(a - b), t(len(a) - 1)
     correlation = np.corrcoef(a, b)[0, 1] if a.std() and b.std() else math.nan
-    ends, p = found.confidence_interval(), found.pvalue if error else mean == 0
+    p = 2 * of.sf(abs(mean) / error) if error else mean == 0
+    ends = (mean + error * of.ppf(share) for share in (0.025, 0.975))
     return Compared(*map(float, (a.mean(), b.mean(), mean, error, correlation, *ends, p)))
 
 # %% ../../nbs/56_paired.ipynb #58534011
@@ -137,6 +138,8 @@ def holm(
 ) -> list:                  # corrected, in the order in which they came
     "Correction for the number of tests that needs no independence [Holm 1979]."
     ps = np.asarray(ps, dtype=float)
+    if not ((ps >= 0) & (ps <= 1)).all():
+        raise ValueError(f"holm: p values lie between 0 and 1, but {ps} came; leave out tests that gave none")
     order, found = ps.argsort(), np.empty(len(ps))
     found[order] = np.maximum.accumulate(np.arange(len(ps), 0, -1) * ps[order]).clip(max=1)
     return found.tolist()

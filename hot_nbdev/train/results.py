@@ -164,8 +164,10 @@ def row(
 # %% ../../nbs/55_results.ipynb #48bd6c47
 def setting(row: dict, name: str):
     "A column of a row, or what its JSON columns settings, training and model say; None if nothing does."
-    told = [json.loads(row[key]) for key in ("settings", "training", "model") if str(row.get(key, "")).startswith("{")]
-    return next((found[name] for found in [row, *told] if found.get(name) not in (None, "")), None)
+    return next((told[name] for told in _told(row) if told.get(name) not in (None, "")), None)
+
+def _told(row: dict) -> list:       # of dicts: the columns, and what is in those of JSON
+    return [row, *(json.loads(row[key]) for key in ("settings", "training", "model") if str(row.get(key, "")).startswith("{"))]
 
 # %% ../../nbs/55_results.ipynb #c317b5b1
 def summarize(
@@ -176,7 +178,9 @@ def summarize(
 ) -> Table:                     # a line for each group, in the order met: its key, runs, mean and `…_sd` of each number
     "Mean and standard deviation (R - 1) over the runs that differ in nothing named by `by`; no deviation of a single run."
     by, of = ([names] if isinstance(names, str) else list(names) for names in (by, of))
-    if rows and (unknown := [name for name in of if not any(name in r for r in rows)]):
+    unknown = [name for name in of if not any(name in r for r in rows)]
+    unknown += [name for name in by if not any(name in told for r in rows for told in _told(r))]
+    if rows and unknown:
         raise ValueError(f"summarize: no row has the columns {unknown}; they have {list(rows[0])}")
     groups = {}
     for r in rows:
@@ -198,7 +202,8 @@ def mean_of(
     **where,            # column=value: the rows that count; compared as text
 ) -> float:
     "The mean of a column over the rows that have these values; an error if there is none."
-    found = [float(r[column]) for r in rows if all(r.get(k) == str(v) for k, v in where.items())]
-    if not found:
-        raise ValueError(f"mean_of: none of {len(rows)} rows has {where}")
-    return fmean(found)
+    found = [r.get(column) or "" for r in rows if all(r.get(k) == str(v) for k, v in where.items())]
+    if not found or "" in found:
+        raise ValueError(f"mean_of: {len(found)} of {len(rows)} rows have {where}, and {found.count('')} of them nothing in "
+                         f"{column!r}; name other values, or another column")
+    return fmean(map(float, found))

@@ -32,6 +32,13 @@ class Task:
         "What is judged."
         return model(*inputs)
 
+    def alike(self, output: Tensor, target: Tensor) -> Tensor:
+        "The output in at least float32; an error where its shape is another than the target's, since torch stretches sizes of one."
+        if output.shape != target.shape:
+            raise ValueError(f"{self.name}: the model gives {tuple(output.shape)}, and the target is {tuple(target.shape)}; "
+                             "mend the settings of the model, or the data")
+        return wide(output)
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         "The *sum* of the losses of a batch."
         raise NotImplementedError
@@ -75,16 +82,19 @@ class Forecasting(Task):
         if isinstance(output, dict):    # one for each horizon
             each = [self.loss(y, target[:, :h]) * target.shape[1] / target[:, :h].shape[1] for h, y in output.items()]
             return torch.stack(each).mean()
-        return F.mse_loss(wide(output)[:, :target.shape[1]], target, reduction="sum")
+        return F.mse_loss(self.cut(output, target), target, reduction="sum")
+
+    def cut(self, output: Tensor, target: Tensor) -> Tensor:
+        return self.alike(output[:, :target.shape[1]], target)
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (4,): how many numbers, and sums over them
-        output = wide(output)[:, :target.shape[1]]
+        output = self.cut(output, target)
         error, size = (output - target).abs(), output.abs() + target.abs()
         sums = (torch.ones_like(error), error.square(), error, 2 * error / size.clamp(min=torch.finfo(torch.float32).tiny))
         return torch.stack([t.sum(dtype=torch.float64) for t in sums])
 
     def each(self, output: Tensor, target: Tensor) -> dict:         # mean errors of each window: (b,), (b,)
-        error = (wide(output)[:, :target.shape[1]] - target).abs().flatten(1).double()
+        error = (self.cut(output, target) - target).abs().flatten(1).double()
         return {"square": error.square().mean(1).float(), "absolute": error.mean(1).float()}
 
     def metrics(self, found: list) -> dict:
@@ -116,8 +126,15 @@ class Labels(Task):
     class_weights: Tensor | None = None     # (classes,)
     best = "max"
 
+    def scores(self, output: Tensor, target: Tensor) -> Tensor:
+        "`mean_scores` in at least float32; an error if they are of more or fewer classes."
+        if output.shape[-1] != self.classes:
+            raise ValueError(f"{self.name}: the model gives scores of {output.shape[-1]} classes, and the task has "
+                             f"{self.classes}; give both the same number")
+        return wide(mean_scores(output, target))
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
-        scores = wide(mean_scores(output, target)).flatten(0, -2)
+        scores = self.scores(output, target).flatten(0, -2)
         weights = None if self.class_weights is None else self.class_weights.to(scores)
         return F.cross_entropy(scores, target.flatten(), weights, ignore_index=-1, reduction="sum")
 
@@ -144,7 +161,7 @@ class Classification(Labels):
     name, criterion = "classification", "auc"
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (b, 1 + classes): label, probabilities
-        return torch.cat([target.reshape(-1, 1).double(), output.double().softmax(-1)], 1).cpu()
+        return torch.cat([target.reshape(-1, 1).double(), self.scores(output, target).double().softmax(-1)], 1).cpu()
 
     def each(self, output: Tensor, target: Tensor) -> dict:         # (b,), (b, classes)
         return {"label": target.reshape(-1), "probability": output.double().softmax(-1)}
@@ -172,7 +189,7 @@ class Segmentation(Labels):
 
     def collect(self, output: Tensor, target: Tensor) -> Tensor:    # (classes, classes): label, prediction
         kept = target != -1
-        pairs = target[kept] * self.classes + mean_scores(output, target).argmax(-1)[kept]
+        pairs = target[kept] * self.classes + self.scores(output, target).argmax(-1)[kept]
         return torch.bincount(pairs, minlength=self.classes ** 2).reshape(self.classes, self.classes).cpu()
 
     def each(self, output: Tensor, target: Tensor) -> dict:         # (b, classes, classes): label, prediction
@@ -180,7 +197,10 @@ class Segmentation(Labels):
         return {"counts": torch.stack([self.collect(s[None], t[None]) for s, t in zip(scores, target)]).int()}
 
     def metrics(self, found: list) -> dict:
-        return metrics_of_counts(torch.stack(found).sum(0))
+        counts = torch.stack(found).sum(0)
+        if not counts.any():
+            raise ValueError("segmentation: all labels are -1, which does not count; give a part that has labels")
+        return metrics_of_counts(counts)
 
 # %% ../../nbs/53_tasks.ipynb #b1b65ece
 def metrics_of_counts(
@@ -201,7 +221,7 @@ class Fields(Task):
     def errors(self, output: Tensor, target: Tensor) -> tuple:
         "Errors, zero where the target is not known; where it is."
         known = ~target.isnan()
-        return (wide(output) - target.masked_fill(~known, 0.0)).masked_fill(~known, 0.0), known
+        return (self.alike(output, target) - target.masked_fill(~known, 0.0)).masked_fill(~known, 0.0), known
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         return self.errors(output, target)[0].square().sum()
