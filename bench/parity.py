@@ -231,7 +231,7 @@ def main(argv=None):
     args = parser.parse_args(argv)
     theirs, all_cases = other(args.base), list(cases())
     todo = [c for c in all_cases if c[-1] in (args.shapes or [c[-1]]) and c[0] in (args.layers or [c[0]])]
-    if not todo:
+    if {*(args.shapes or ()), *(args.layers or ())} - {name for c in todo for name in (c[0], c[-1])}:
         names = ", ".join(f"{c[0]} {c[-1]}" for c in all_cases)
         parser.error(f"there is no such shape of such a layer; there are {names}")
     about = {"rounds": args.rounds, "torch": torch.__version__.split("+")[0], "processor": processor(),

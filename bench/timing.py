@@ -8,7 +8,6 @@ away by other work does not count. Ratios carry over from machine to machine bet
 the way.
 """
 import argparse
-import csv
 import os
 import random
 import sys
@@ -20,7 +19,7 @@ from statistics import median
 import torch
 from torch import Tensor, nn
 
-from hot_nbdev.train.results import library_commit, processor
+from hot_nbdev.train.results import check_results, library_commit, processor, write_csv
 
 RESULTS = Path(__file__).with_name("rows")
 SQUARE = 1024
@@ -106,13 +105,16 @@ def options(doc, name, rounds, least, **more):
     ones where other work interrupts: most turns then pass without.
     """
     parser = argparse.ArgumentParser(description=doc.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--quick", action="store_true", help="few rounds; nothing is written but into a file of --out")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", type=torch.device)
-    parser.add_argument("--out", default=RESULTS / f"bench_{name}.csv", type=Path)
+    parser.add_argument("--out", type=Path, help=f"file of the rows; default: bench/rows/bench_{name}.csv")
     parser.add_argument("--threads", type=int, help="threads of the CPU; default: PyTorch's choice")
     for flag, (default, what) in more.items():
         parser.add_argument(f"--{flag}", type=int, default=default, help=f"{what} (default: %(default)s)")
     args = parser.parse_args()
+    args.out = args.out or (None if args.quick else RESULTS / f"bench_{name}.csv")
+    if args.out:
+        check_results(args.out)
     if args.threads:
         torch.set_num_threads(args.threads)
     args.rounds, args.least = max(5, rounds // 5) if args.quick else rounds, least
@@ -143,13 +145,13 @@ def progress(text):
 
 
 def write(args, head, rows):
-    "Print each row when it is there; in the end write all of them, with what is the same in all."
+    "Print each row when it is there; in the end write all of them, with what is the same in all, if there is a file."
     kept = []
     print(*head, sep="  ")
     for row in rows:
         print(*(f"{v:>{len(name)}}" for name, v in zip(head, row, strict=True)), sep="  ", flush=True)
-        kept.append([*row, *args.about])
-    args.out.parent.mkdir(exist_ok=True)
-    with args.out.open("w", newline="") as f:
-        csv.writer(f, lineterminator="\n").writerows([[*head, *ABOUT], *kept])
-    print(f"written: {args.out.name}")
+        kept.append(dict(zip([*head, *ABOUT], [*row, *args.about], strict=True)))
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        write_csv(args.out, [*head, *ABOUT], kept)
+        print(f"written: {args.out.name}")

@@ -59,6 +59,7 @@ def test_attention_is_timed(args):
     assert {len(row) for row in rows} == {len(bench.HEAD)} and rows[0][4:6] == ["floor", "1.00"]
     bench.write(args, bench.HEAD, rows)
     assert len(args.out.read_text().splitlines()) == len(rows) + 1
+    bench.write(SimpleNamespace(about=args.about, out=None), bench.HEAD, rows)      # --quick: into no file
 
 
 def test_long_calls_drop_out_of_the_rounds(args):
@@ -132,7 +133,6 @@ def test_the_rule_finds_a_large_gap_and_none_in_noise():
 
 
 def test_phase_correlation_and_best_overlap_find_every_move():
-    "Also with odd sizes and missing values."
     bench = load("motion_simple")
     fields = white_fields(5, (9, 12), torch.Generator().manual_seed(0))
     answers, y = bench.moved_answers(Shifted(fields, (9, 12), (4, 6), 40))
@@ -144,7 +144,6 @@ def test_phase_correlation_and_best_overlap_find_every_move():
 
 
 def test_tables_of_motion_are_what_their_rows_and_the_measured_pace_say(monkeypatch, capsys):
-    "The script has nothing to change or to ask for; equal time is equal time."
     bench, made = load("motion_pace"), load("motion_tables")
     for r in read_rows(results_file("motion_pace.csv")):
         size, move, budget = int(r["size"]), r["move"], int(r["budget"])
@@ -161,13 +160,17 @@ def test_tables_of_motion_are_what_their_rows_and_the_measured_pace_say(monkeypa
     assert weights > 1000
 
 
-@pytest.mark.parametrize("scores, found", [
-    ([1.0, 0.5, 0.7], (0.003, [])), ([1.0, 0.5], (None, [0.01])), ([1.0, 0.5, 0.4], (None, [0.03])),
-    ([0.1, 0.5, 0.4], (None, [0.0003]))])
-def test_rates_are_searched_until_the_best_is_inside(scores, found):
-    "A best rate at an end of the grid asks for the next one; other studies share studies/rates.py."
-    grid = 0.001, 0.003, 0.01
-    assert load("motion_tables").chosen(dict(zip(grid, scores, strict=False)), grid) == found
+def test_rows_of_data_that_are_not_at_hand_stay_and_in_their_place(tmp_path):
+    path, put = tmp_path / "rows.csv", load("rows").put
+    for new in ([("a", 1), ("b", 2), ("b", 3)], [("a", 4), ("c", 5)], [("b", 6)], []):
+        put(path, [{"data": data, "score": score} for data, score in new], "data")
+    assert path.read_text() == "data,score\na,4\nb,6\nc,5\n"
+
+
+def test_a_run_of_the_papers_has_one_title_and_folder_whichever_part_asks_for_it():
+    script = load("run")
+    whole, (kernel, rest) = script.wanted(None), map(script.wanted, (["papers-kernel"], ["papers-rest-series"]))
+    assert kernel.keys() & rest.keys() and all(whole[title] == job for title, job in (kernel | rest).items())
 
 
 def test_real_fields_keep_their_missing_values(tmp_path, monkeypatch):

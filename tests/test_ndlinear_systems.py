@@ -251,15 +251,12 @@ def test_verdicts_are_paired_and_corrected():
     from scipy import stats
     verdicts = systems.verdicts
     a, b = [1.0, 2.0, 4.0, 3.5, 2.5], [0.5, 1.0, 3.9, 3.0, 2.6]
-    _, t, p = verdicts.paired(a, b)
-    assert (t, p) == pytest.approx(tuple(stats.ttest_rel(a, b)))
-    assert verdicts.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     rows = [dict(study="main", system="table", data="wine", data_sha="x", model=m, seed=str(s), rate="0.01",
                  test=str(v), validation="1", stopped="turned", code="c")
             for m, values in (("nd", a), ("dense", b)) for s, v in enumerate(values)]
     rows.insert(0, dict(rows[0], data_sha="an earlier state", test="100"))
     (found,) = verdicts.comparisons(rows, bench.SYSTEMS)
-    assert found["ours"] == "nd" and found["better"] and found["p"] == pytest.approx(p)
+    assert found["ours"] == "nd" and found["better"] and found["p"] == pytest.approx(stats.ttest_rel(a, b).pvalue)
     text = "\n".join(verdicts.summary(rows, bench.SYSTEMS))
     assert "nd against dense: ahead on 1 of 1" in text and "nd - dense = +0.4" in text
 

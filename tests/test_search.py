@@ -16,7 +16,6 @@ def test_a_space_has_the_points_that_the_paper_prints_and_each_makes_a_model(spa
     make_model(config, device="meta")
 
 
-def test_a_seed_draws_the_same_points_and_none_twice():
+def test_a_seed_draws_the_same_points():
     drawn = points("series1", 20, seed=3)
     assert drawn == points("series1", 20, seed=3) != points("series1", 20, seed=4)
-    assert len({repr(p) for p in drawn}) == 20

@@ -104,7 +104,8 @@ def test_a_script_is_there_and_knows_its_table_and_options(file):
         text = path.read_text(encoding="utf-8")
         assert Path(file).stem.removeprefix("bench_") in text
         assert all(f'"{word}"' in text for word in words if word.startswith("--"))
-        assert path.parts[-2] in ("tests", "tools") or adds == ("append_row(" in text or "--run" in words)
+        goes_on = re.search(r"append_row\(|done = {|following", text) or "--run" in words
+        assert path.parts[-2] in ("tests", "tools") or adds == bool(goes_on)
 
 
 def line_of(job):
@@ -135,12 +136,11 @@ def test_a_row_that_cannot_be_understood_does_not_count_and_all_horizons_have_to
     assert is_done(far, lines) and not is_done(far, lines[:1]) and not is_done(job, lines)
 
 
-def test_the_modes_of_the_first_paper_have_equal_models_and_an_identity_where_none_is_attended():
+def test_the_modes_of_the_first_paper_have_an_identity_where_none_is_attended():
     table, models = TABLES["papers-modes"], {}
     for row in table.rows:
         job = ForecastJob.from_dict(planned("papers-modes", table, [row])[0].settings)
         models[row] = make_model(config_for(job, (96, 8))).eval()
-    assert len({sum(p.numel() for p in model.parameters()) for model in models.values()}) == 1
     eye = {"none": (0, 1), "variables": (0,), "time": (1,), "both": ()}
     tokens = torch.randn(1, 24, 8, 128, generator=torch.Generator().manual_seed(0))
     for row, model in models.items():

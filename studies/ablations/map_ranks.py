@@ -15,7 +15,6 @@ training, go to maps.npz: one array for each kind and mode, (before and after, b
 float32.
 """
 import argparse
-import csv
 import sys
 import tempfile
 from pathlib import Path
@@ -30,7 +29,7 @@ from hot_nbdev.maps import map_rows, model_maps
 from hot_nbdev.model_config import ForecasterConfig
 from hot_nbdev.models import HOTForecaster
 from hot_nbdev.train.loop import TrainConfig, fit
-from hot_nbdev.train.results import library_commit
+from hot_nbdev.train.results import library_commit, write_csv
 from hot_nbdev.train.runs import Checkpoints
 from hot_nbdev.train.tasks import Forecasting
 
@@ -99,15 +98,6 @@ def run(kind, data, epochs=3):
     return rows, means
 
 
-def write(rows, path):
-    "All rows, in place of those of an earlier run; numbers with six digits."
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="") as f:
-        out = csv.DictWriter(f, list(rows[0]), lineterminator="\n")
-        out.writeheader()
-        out.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in r.items()} for r in rows)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one epoch, nothing written")
@@ -119,12 +109,13 @@ def main():
     for kind in KINDS:
         print(kind, file=sys.stderr)
         found, means = run(kind, data, 1 if args.quick else 3)
-        rows += [row | about for row in found]
+        rows += [{k: f"{v:.6g}" if isinstance(v, float) else v for k, v in (row | about).items()} for row in found]
         arrays |= {f"{kind}_{name}": t.numpy() for name, t in means.items()}
     if args.quick:
         print(*rows[-3:], sep="\n")
     else:
-        write(rows, args.out / "map_ranks.csv")
+        args.out.mkdir(parents=True, exist_ok=True)
+        write_csv(args.out / "map_ranks.csv", list(rows[0]), rows)
         np.savez_compressed(args.out / "maps.npz", **dict(sorted(arrays.items())))
 
 

@@ -10,7 +10,6 @@ The rate of the centred kind is searched with seed 99, then come the seeds.
 """
 import argparse
 import itertools
-import json
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import run_job
 from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.names import ATTENTIONS, kronecker
-from hot_nbdev.train.results import read_rows, write_csv
+from hot_nbdev.train.results import write_csv
 from studies.motion.motion_tables import SEARCHED, chosen
+from studies.nearest.nearest import rows_like
 
 ROOT, FOLDER, GRID = Path(__file__).parents[2], "studies/centred/rows", (0.003, 0.01, 0.03)
 TASKS = {"white32": "motion-growth-32", "white64": "motion-growth-64", "tables": "motion-align", "air": "motion-a1b",
@@ -47,16 +47,9 @@ def settings(task, kind, **more):
                                              "progress": False}, more)
 
 
-def told(job):
-    return json.dumps({k: v for k, v in job.numbers().items() if k not in ("rate", "seed")}, sort_keys=True)
-
-
 def rows_of(task, kind, folder):
     "(rate, seed) -> row."
-    want = told(MotionJob.from_dict(settings(task, kind)))
-    found = ((json.loads(row["settings"]), row) for row in read_rows(Path(folder) / "motion.csv"))
-    return {(own["rate"], own["seed"]): row for own, row in found
-            if json.dumps({k: v for k, v in own.items() if k not in ("rate", "seed")}, sort_keys=True) == want}
+    return rows_like(MotionJob.from_dict(settings(task, kind)), folder)
 
 
 def missing(task, kind, folder):

@@ -3,10 +3,9 @@
     HOT_DATA=folder python -m studies.data.data
 
 Reads the files in the folder HOT_DATA that have a known md5, and writes what chapter 16 shows of them:
-studies/data/data_series.csv, data_scaler.csv, data_volumes.csv and data_scenes.csv. Files that are not there are
-left out. Nothing is downloaded.
+studies/data/data_series.csv, data_scaler.csv, data_volumes.csv and data_scenes.csv. Rows of files that are not
+there stay as they are. Nothing is downloaded.
 """
-import csv
 from pathlib import Path
 
 import torch
@@ -14,18 +13,9 @@ import torch
 from hot_nbdev.data import forecast_data, scene_data, volume_data
 from hot_nbdev.data.series import SERIES, load_series
 from hot_nbdev.data.volumes import VOLUMES
+from studies.rows import put
 
 HERE = Path(__file__).parent
-
-
-def write(name, rows):
-    "Rows, dictionaries with the same keys, as <name>.csv beside this file."
-    if rows:
-        with (HERE / f"{name}.csv").open("w", newline="", encoding="utf-8") as f:
-            writer = csv.DictWriter(f, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    print(f"{name}: {len(rows)} rows")
 
 
 def series():
@@ -48,8 +38,8 @@ def series():
         scales += [{"name": name, "column": c, "std_published": f"{a:.5g}", "std_mended": f"{b:.5g}",
                     "sentinels_in_training": n}
                    for (c, a, b), n in zip(both, marked, strict=True) if abs(a / b - 1) > 0.01]
-    write("data_series", rows)
-    write("data_scaler", scales)
+    put(HERE / "data_series.csv", rows, "name")
+    put(HERE / "data_scaler.csv", scales, "name")
 
 
 def volumes():
@@ -65,7 +55,7 @@ def volumes():
                          "test": len(splits.test),
                          "voxel_values": "/".join(map(str, values)) if len(values) < 5 else len(values),
                          "test_classes": "/".join(map(str, splits.about["class_counts"]["test"].tolist()))})
-    write("data_volumes", rows)
+    put(HERE / "data_volumes.csv", rows, "name", "size")
 
 
 def scenes():
@@ -75,8 +65,8 @@ def scenes():
         return
     y, about = splits.train.labels, splits.about
     shares = torch.bincount(y[y >= 0], minlength=len(about["classes"]))
-    write("data_scenes", [{"name": "sentinel2", "windows_16": "/".join(map(str, about["counts"])),
-                           **{c: int(n) for c, n in zip(about["classes"], shares, strict=True)}}])
+    put(HERE / "data_scenes.csv", [{"name": "sentinel2", "windows_16": "/".join(map(str, about["counts"])),
+                                    **{c: int(n) for c, n in zip(about["classes"], shares, strict=True)}}], "name")
 
 
 if __name__ == "__main__":

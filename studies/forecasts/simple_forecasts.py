@@ -17,8 +17,9 @@ import torch
 from hot_nbdev.data import forecast_data
 from hot_nbdev.rivals.linear import LinearConfig, least_squares, simple_forecaster
 from hot_nbdev.train.loop import evaluate
-from hot_nbdev.train.results import library_commit, read_rows, write_csv
+from hot_nbdev.train.results import library_commit
 from hot_nbdev.train.tasks import Forecasting
+from studies.rows import put
 
 OUT = Path(__file__).with_name("simple_forecasts.csv")
 PERIODS = {"exchange_rate": 7, "ETTh1": 24, "ETTm1": 96, "weather": 144}     # a day; for daily rates a week
@@ -121,10 +122,6 @@ if __name__ == "__main__":
             found += rows(data)
         except FileNotFoundError as e:
             print(f"{data} is left out: {e}")
-    here = {row["data"] for row in found}
-    written = {OUT: [row for row in read_rows(OUT) if row["data"] not in here] + found}
-    if "weather" in here:
-        written[OUT.with_name("simple_by_variable.csv")] = list(by_variable("weather"))
-    for path, lines in written.items():
-        write_csv(path, list(lines[0]), lines)
-        print(f"{len(lines)} rows in {path.name}")
+    put(OUT, found, "data")
+    if any(row["data"] == "weather" for row in found):
+        put(OUT.with_name("simple_by_variable.csv"), list(by_variable("weather")), "data")

@@ -35,6 +35,7 @@ from studies.defaults.defaults import scored, told
 from studies.forecasts.simple_forecasts import from_all
 from studies.forecasts.simple_forecasts import rows as simple_rows
 from studies.motion.motion_tables import chosen, written
+from studies.rows import put
 
 ROOT, HERE, FOLDER = Path(__file__).parents[2], Path(__file__).parent, "studies/marks/rows"
 GRID, FIRST_RATE, SEARCHED, SEEDS = (3e-4, 1e-3, 3e-3), 1e-3, 99, (0, 1, 2, 3, 4)
@@ -333,34 +334,33 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for flag in ("--pace", "--cost", "--plan", "--write", "--simple"):
         parser.add_argument(flag, action="store_true")
-    parser.add_argument("--data", nargs="*", default=list(CASES), choices=list(CASES), help="default: all")
+    parser.add_argument("--data", nargs="+", default=list(CASES), choices=list(CASES),
+                        help="default: all; the lines of others stay")
     parser.add_argument("--rows", type=Path, default=ROOT / FOLDER, help="folder of the rows")
     given = parser.parse_args(argv)
     if given.pace:
         rows = [pace(*one) for one in itertools.product(("Vessel", "Exchange"), (1, 2), (False, True))]
         return write_csv(HERE / "marks_pace.csv", list(rows[0]), rows)
-    found = [Progress(name, given.rows) for name in given.data]
+    found = [Progress(name, given.rows) for name in CASES if name in given.data]
     if given.plan:
         return print(*(command for progress in found for command in progress.todo), sep="\n")
     for name, wanted, of in (("simple", given.simple, without_training), ("cost", given.cost, costs)):
         if new := [row for progress in found for row in of(progress)] if wanted else []:
-            path, here = HERE / f"marks_{name}.csv", {row["data"] for row in new}
-            lines = [row for row in read_rows(path) if row["data"] not in here] + new
-            write_csv(path, list(new[-1]), sorted(lines, key=lambda row: list(CASES).index(row["data"])))
+            put(HERE / f"marks_{name}.csv", new, "data")
     if given.simple or given.cost:
         return
     if given.write:
         path = HERE / "tables.json"
         tables = json.loads(path.read_text(encoding="utf-8"))
         for p in found:
-            done = bool(p.rates) and all(p.rates.values())
-            tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if done else {})
+            known = bool(p.rates) and all(p.rates.values())
+            tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if known else {})
         path.write_text(written(tables), encoding="utf-8")
     complete = [progress for progress in found if not progress.todo]
     for name, of, shown in (("marks", kept, complete), ("marks_choices", Progress.searched, found),
                             ("marks_compared", compared, complete), ("marks_calibration", calibration, complete)):
         if lines := [line for progress in shown for line in of(progress)]:
-            write_csv(HERE / f"{name}.csv", list(lines[0]), lines)
+            put(HERE / f"{name}.csv", lines, "data")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How many updates of each model of the motion study fit into a budget of processor time.
 
     python -m studies.motion.motion_pace              every size and model; ten minutes on one core
-    python -m studies.motion.motion_pace --size 16    one size
+    python -m studies.motion.motion_pace --size 16    one size; the rows of others stay
     python -m studies.motion.motion_pace --growth     the models that are compared on white fields of four sizes, into
                                                       studies/motion/motion_growth_pace.csv; ten minutes
     python -m studies.motion.motion_pace --cases      the tables of real tensors as they are run, with their own frames,
@@ -27,7 +27,8 @@ import torch
 
 from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import build
-from hot_nbdev.train.results import processor, write_csv
+from hot_nbdev.train.results import processor
+from studies.rows import put
 
 NORM = {"attention_options": {"qk_norm": True}}
 DRAWN = {"attention_options": {"qk_norm": True, "qk_gain": 1.0}}     # as the study was written, whatever the default is
@@ -147,26 +148,23 @@ def pace_of_cases(rounds=ROUNDS, updates=UPDATES):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--size", type=int, nargs="*", help="default: all")
+    sizes = sorted({size for size, _ in BUDGETS})
+    parser.add_argument("--size", type=int, nargs="+", choices=sizes, default=sizes, help="default: all")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("motion_pace.csv"))
     parser.add_argument("--cases", action="store_true")
     parser.add_argument("--growth", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
     if args.cases:
-        rows = list(pace_of_cases())
-        return write_csv(args.out.with_name("motion_pace_cases.csv"), list(rows[0]), rows)
+        return put(args.out.with_name("motion_pace_cases.csv"), list(pace_of_cases()), "case")
     if args.growth:
         rows = [row for size, models in GROWTH.items() for row in pace(size, "shift", models=models)]
-        return write_csv(args.out.with_name("motion_growth_pace.csv"), list(rows[0]), rows)
-    for size, move in BUDGETS:
-        if not args.size or size in args.size:
-            print(f"{size} {move}", file=sys.stderr, flush=True)
-            rows += pace(size, move)
-            write_csv(args.out, list(rows[0]), rows)
-    for row in rows:
-        print(*(row[k] for k in ("size", "move", "model", "parameters", "seconds_per_update", "epochs")), sep="\t")
+        return put(args.out.with_name("motion_growth_pace.csv"), rows, "size")
+    for size, move in (case for case in BUDGETS if case[0] in args.size):
+        print(f"{size} {move}", file=sys.stderr, flush=True)
+        put(args.out, rows := pace(size, move), "size", "move")
+        for row in rows:
+            print(*(row[k] for k in ("model", "parameters", "seconds_per_update", "epochs")), sep="\t")
 
 
 if __name__ == "__main__":

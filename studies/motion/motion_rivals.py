@@ -20,9 +20,10 @@ from hot_nbdev.cli.jobs import build
 from hot_nbdev.cli.tables import planned, read_tables
 from hot_nbdev.data.moved import motion_data
 from hot_nbdev.train.loop import schedule
-from hot_nbdev.train.results import append_row, processor, read_rows
+from hot_nbdev.train.results import processor, read_rows
 from hot_nbdev.train.tasks import Fields
 from studies.motion.motion_simple import matched
+from studies.rows import put
 
 CONDITIONS = {"clean": (0.0, 0.0), "noise 0.3": (0.3, 0.0), "noise 0.6": (0.6, 0.0), "a fifth missing": (0.0, 0.2)}
 
@@ -181,10 +182,9 @@ def main():
         path = args.out / f"{table}.csv"
         done = {(r["run"], r["seed"]) for r in read_rows(path)}
         for seed in (s for s in range(seeds) if (name, str(s)) not in done):
-            for row in list(run(seed)):
-                row |= {"test_nmse": f"{row['test_nmse']:.4g}", "processor": processor(),
-                        "torch": torch.__version__.split("+")[0]}
-                append_row(path, {"run": name, "seed": seed, **row})
+            about = {"processor": processor(), "torch": torch.__version__.split("+")[0]}
+            put(path, [{"run": name, "seed": seed, **row, "test_nmse": f"{row['test_nmse']:.4g}", **about}
+                       for row in run(seed)], "run", "seed")
             print(name, seed, file=sys.stderr, flush=True)
 
 

@@ -20,8 +20,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 from hot_nbdev.data.moved import Aligned, motion_data
-from hot_nbdev.train.results import append_row, read_rows
+from hot_nbdev.train.results import read_rows
 from hot_nbdev.train.tasks import Fields
+from studies.rows import put
 
 SHIFTS = [("white", 16, None), ("white", 32, None), ("white", 64, None), ("white", 128, None), ("sentinel2", 32, 8),
           ("indian_pines", 32, 8), ("a1b", (16, 16), (8, 8)), ("ostia", (8, 32), (4, 16)),
@@ -115,10 +116,9 @@ def main():
                 more["reach"] = reach if isinstance(reach, tuple) else (reach, reach)
             part, task = motion_data(source, sizes, seed=seed, move=way, **more).test, Fields()
             found, y = (ordered_answers if isinstance(part, Aligned) else moved_answers)(part)
-            for method, guess in found.items():
-                nmse = task.metrics([task.collect(guess[..., None], y)])["nmse"]
-                append_row(args.out, {"data": data, "size": name, "seed": seed, "method": method,
-                                      "test_nmse": f"{nmse:.4g}"})
+            nmse = {m: task.metrics([task.collect(guess[..., None], y)])["nmse"] for m, guess in found.items()}
+            put(args.out, [{"data": data, "size": name, "seed": seed, "method": m, "test_nmse": f"{error:.4g}"}
+                           for m, error in nmse.items()], "data", "size", "seed")
             print(data, name, seed, file=sys.stderr)
 
 

@@ -19,6 +19,7 @@ from hot_nbdev.cli.jobs import job_class
 from hot_nbdev.cli.tables import merged
 from hot_nbdev.train.results import read_rows
 from studies.motion import motion_pace
+from studies.rates import choose, step
 
 HERE = Path(__file__).parent
 GRID = (0.001, 0.003, 0.01, 0.03)
@@ -210,19 +211,8 @@ def searched(case, epochs, rows):
 
 def chosen(tried, grid):
     "The best rate, or None and the rates that must be tried before it can be said."
-    missing = [r for r in grid if r not in tried]
-    if missing:
-        return None, missing
-    rates = sorted(tried)
-    best = min(rates, key=tried.get)
-    beyond = {rates[0]: _step(rates[0], -1), rates[-1]: _step(rates[-1], 1)}
-    return (None, [beyond[best]]) if best in beyond else (best, [])
-
-
-def _step(rate, way):
-    "The neighbour of a rate among 1 and 3 times powers of ten."
-    ladder = [float(f"{m}e{e}") for e in range(-7, 2) for m in (1, 3)]
-    return ladder[min(range(len(ladder)), key=lambda i: abs(ladder[i] / rate - 1)) + way]
+    what, *answer = choose({rate: [error] for rate, error in tried.items()}, tuple(map(step, grid)))
+    return (None, answer[0]) if what == "try" else (answer[0], [])
 
 
 def tables_of(case, epochs, rows):

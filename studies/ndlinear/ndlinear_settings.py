@@ -12,13 +12,14 @@ from pathlib import Path
 
 import torch
 
+from hot_nbdev.train.paired import holm
 from hot_nbdev.train.results import append_row, read_rows
 from studies.ndlinear.ndlinear_systems import SEEDS, SYSTEMS, about, system_report
 from studies.ndlinear.systems.images import CNN
 from studies.ndlinear.systems.layers import count, dense, nd
 from studies.ndlinear.systems.sources import Absent
 from studies.ndlinear.systems.training import until_it_turns
-from studies.paired import holm, paired
+from studies.paired import paired
 
 OUT = Path(__file__).resolve().parent / "ndlinear_settings.csv"
 DATA = {"digits": ("cnn", 1, 8, 10), "vessel": ("cnn-slices", 3, 28, 2)}    # system; planes, side and classes

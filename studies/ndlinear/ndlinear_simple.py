@@ -28,9 +28,10 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from hot_nbdev.train.results import append_row, read_rows
+from hot_nbdev.train.results import read_rows
 from studies.ndlinear.systems import SYSTEMS, images, sources
 from studies.ndlinear.systems.sources import Absent
+from studies.rows import put
 
 STRENGTHS, NEAREST, ORDERS = [10.0 ** k for k in range(-4, 5)], (1, 3, 5, 9, 15, 31), range(1, 10)
 SEEDS = {"sentence": 5, "waves": 5, "table": 5, "table-number": 5, "diffusion": 5, "language": 1, "rnn": 1,
@@ -227,8 +228,7 @@ def main():
                     break
                 if (system, data, sha, str(seed)) not in done:
                     print(system, data, seed, file=sys.stderr)
-                    for row in answers(system, data, seed):
-                        append_row(args.out, row)
+                    put(args.out, list(answers(system, data, seed)), "system", "data", "data_sha", "seed")
 
 
 if __name__ == "__main__":

@@ -159,6 +159,8 @@ def main():
     parser.add_argument("--keep", type=Path, default=HERE.parents[1] / "runs" / "ndlinear_systems",
                         help="folder of models that others begin with")
     args = parser.parse_args()
+    if args.data and args.out == HERE / "ndlinear_systems.csv" and not (args.quick or args.summary):
+        parser.error("--data needs a file of its own: give it by --out")
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
     changed = {"data": tuple(args.data)} if args.data else {}
     systems = {name: replace(SYSTEMS[name], **changed) for name in args.systems}

@@ -98,16 +98,16 @@ def settings(task, kind, **more):
                   {"data": task, "size": [SIZE, SIZE], "results": FOLDER, "progress": False, **more})
 
 
-def told(job):
-    return json.dumps({k: v for k, v in job.numbers().items() if k not in ("rate", "seed")}, sort_keys=True)
+def rows_like(job, folder):
+    "(rate, seed) -> row with the other settings of a job."
+    def others(numbers):
+        return {k: v for k, v in numbers.items() if k not in ("rate", "seed")}
+    want, rows = others(job.numbers()), read_rows(Path(folder) / "motion.csv")
+    return {(own["rate"], own["seed"]): row for row in rows if others(own := json.loads(row["settings"])) == want}
 
 
 def rows_of(task, kind, folder):
-    "(rate, seed) -> row."
-    want = told(NearestJob.from_dict(settings(task, kind)))
-    found = ((json.loads(row["settings"]), row) for row in read_rows(Path(folder) / "motion.csv"))
-    return {(own["rate"], own["seed"]): row for own, row in found
-            if json.dumps({k: v for k, v in own.items() if k not in ("rate", "seed")}, sort_keys=True) == want}
+    return rows_like(NearestJob.from_dict(settings(task, kind)), folder)
 
 
 def missing(task, kind, folder):

@@ -29,6 +29,7 @@ from hot_nbdev.train.parts import sampled
 from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored
 from studies.motion.motion_tables import chosen, written
+from studies.rows import put
 
 ROOT, HERE, ROWS = Path(__file__).parents[2], Path(__file__).parent, "studies/pair/rows"
 PACE = HERE / "pair_pace.csv"
@@ -265,16 +266,14 @@ def main():
     parser.add_argument("--pace", action="store_true", help="measure; needs the official files and motion_fields/")
     parser.add_argument("--plan", action="store_true", help="commands whose rows are missing")
     parser.add_argument("--write", action="store_true", help="the tables, into tables.json")
-    parser.add_argument("--data", nargs="*", default=list(CASES), choices=list(CASES), help="default: all")
+    parser.add_argument("--data", nargs="+", default=list(CASES), choices=list(CASES), help="default: all")
     parser.add_argument("--rows", type=Path, default=ROOT / ROWS, help="folder of the rows")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.pace:
-        rows = [r for r in read_rows(PACE) if r["data"] not in args.data] if PACE.exists() else []
         for name in args.data:
             print(name, file=sys.stderr, flush=True)
-            rows += pace(name)
-            write_csv(PACE, list(rows[0]), rows)
+            put(PACE, pace(name), "data")
         return
     epochs = {
         (r["data"], r["kind"], budget): int(r[f"epochs_{budget}"])
@@ -298,6 +297,8 @@ def main():
         path.write_text(written(after), encoding="utf-8")
     elif args.plan:
         print(*plan, sep="\n")
+    elif len(args.data) < len(CASES):
+        parser.error("comparisons are corrected over all data sets: leave out --data")
     elif plan:
         sys.exit(f"{len(plan)} commands are still to run: see --plan")
     else:

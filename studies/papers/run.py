@@ -8,6 +8,7 @@ A run is a process of its own, which writes a checkpoint after each epoch into _
 next time. Rows are added to rows/forecast.csv and rows/classify.csv. Data are found where HOT_DATA says.
 """
 import argparse
+import json
 import re
 import signal
 import subprocess
@@ -25,18 +26,16 @@ RUNS = HERE.parent.parent / "_build" / "papers"
 
 
 def wanted(parts):
-    "title -> job, in the sequence of the plan; what an earlier table asks for too stands there alone."
-    found, known = {}, []
+    "title -> job, in the sequence of the plan; what an earlier table asks for too has its title, whatever is wanted."
+    found, known = {}, {}
     for name, table in read_tables(HERE / "tables.json").items():
-        if name not in (parts or PARTS):
-            continue
-        for title, settings in planned(name, table, seeds=table.seeds):
+        for title, settings in planned(name, table, seeds=table.seeds) if name in PARTS else ():
             folder = RUNS / re.sub(r"[^\w.()-]+", "-", f"{name} {title}")
             where = {"results": str(HERE / "rows"), "out": str(folder), "progress": False}
             job = job_class(table.command).from_dict({**settings, **where})
-            if job.numbers() not in known:
-                known.append(job.numbers())
-                found[f"{name}: {title}"] = job
+            first = known.setdefault(json.dumps(job.numbers(), sort_keys=True), (f"{name}: {title}", job))
+            if name in (parts or PARTS):
+                found |= [first]
     return found
 
 
@@ -73,7 +72,7 @@ def work(todo, device, jobs, minutes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", nargs="+", help="tables of tables.json; default: all")
+    parser.add_argument("--part", nargs="+", choices=PARTS, metavar="PART", help="tables of tables.json; default: all")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--jobs", type=int, default=1)

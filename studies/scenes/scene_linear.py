@@ -2,11 +2,10 @@
 
     HOT_DATA=folder python -m studies.scenes.scene_linear
 
-Writes studies/scenes/scene_linear.csv, with a row for each scene that is at hand and each model, scored on the test
-part of the split that hot_segment uses. A pixel's spectrum is that of all dates, one after the other. Takes
-seconds; nothing is downloaded.
+Writes studies/scenes/scene_linear.csv, with a row for each scene and each model, scored on the test part of the split
+that hot_segment uses; rows of a scene that is not at hand stay. A pixel's spectrum is that of all dates, one after the
+other. Takes seconds; nothing is downloaded.
 """
-import csv
 from pathlib import Path
 
 import torch
@@ -15,6 +14,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from hot_nbdev.data import scene_data
 from hot_nbdev.train.tasks import Segmentation
+from studies.rows import put
 
 OUT = Path(__file__).with_name("scene_linear.csv")
 
@@ -46,10 +46,7 @@ def main(out=OUT):
             found += rows(name)
         except FileNotFoundError:
             print(f"{name}: not at hand, left out")
-    with Path(out).open("w", newline="", encoding="utf-8") as f:
-        writer = csv.DictWriter(f, found[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(found)
+    put(out, found, "data")
     print(f"{len(found)} rows")
 
 

@@ -16,6 +16,7 @@ learning rate of each network is searched for each target and number of samples,
 row already is not made again. The dial has five seeds, piece and samples have three.
 """
 import argparse
+import copy
 import sys
 import time
 from functools import lru_cache
@@ -111,6 +112,32 @@ def error(net, z, y):
     return (torch.cat([net(part) for part in z.split(1000)]).squeeze(1) - y).square().mean().item()
 
 
+def trained(net, train, valid, rate, epochs, batch):
+    "(least validation error, its epoch): Adam with a cosine to zero; the weights of that epoch stay in the network."
+    steps, (x, y) = -(-len(train[0]) // batch), train
+    opt = torch.optim.Adam(net.parameters(), rate)
+    plan = torch.optim.lr_scheduler.CosineAnnealingLR(opt, epochs * steps)
+    best, at, state = float("inf"), 0, copy.deepcopy(net.state_dict())     # stays if the loss is never finite
+    for epoch in range(1, epochs + 1):
+        for rows in torch.randperm(len(x)).split(batch):
+            loss = (net(x[rows]).squeeze(1) - y[rows]).square().mean()
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+            plan.step()
+        if (now := error(net, *valid)) < best:
+            best, at, state = now, epoch, copy.deepcopy(net.state_dict())
+    net.load_state_dict(state)
+    return best, at
+
+
+def place():
+    "Columns that say where a run was made, and at which commit."
+    threads = torch.get_num_threads()
+    return [f"CPU {torch.backends.cpu.get_cpu_capability()} {threads} threads", torch.__version__.split("+")[0],
+            processor(), threads, library_commit()]
+
+
 def run(study, separable, entangled, alpha, model, samples, seed, rate, quick=False):
     "Train once and return the row."
     z, state = draw(VALID + TEST + samples, seed)
@@ -120,26 +147,12 @@ def run(study, separable, entangled, alpha, model, samples, seed, rate, quick=Fa
                                                  y.split([VALID, TEST, samples]), strict=True))
     net, steps = network(model), -(-samples // BATCH)
     epochs = 1 if quick else max(EPOCHS, STEPS // steps)            # few samples: more epochs, as many steps
-    opt = torch.optim.Adam(net.parameters(), rate)
-    plan = torch.optim.lr_scheduler.CosineAnnealingLR(opt, epochs * steps)
-    start, best = time.process_time(), (float("inf"), 0, None)
-    for epoch in range(1, epochs + 1):
-        for rows in torch.randperm(samples).split(BATCH):
-            loss = (net(train[0][rows]).squeeze(1) - train[1][rows]).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-            plan.step()
-        now = error(net, *valid)
-        if now < best[0]:
-            best = now, epoch, {k: v.clone() for k, v in net.state_dict().items()}
-    net.load_state_dict(best[2])
-    return [study, separable, entangled, alpha, model, samples, seed, rate, epoch, best[1],
-            f"{error(net, *test):.4g}", f"{best[0]:.4g}", f"{error(net, *train):.4g}",
+    start = time.process_time()
+    least, at = trained(net, train, valid, rate, epochs, BATCH)
+    return [study, separable, entangled, alpha, model, samples, seed, rate, epochs, at,
+            f"{error(net, *test):.4g}", f"{least:.4g}", f"{error(net, *train):.4g}",
             f"{test[1].var().item():.4f}", sum(p.numel() for p in net.parameters()),
-            f"{time.process_time() - start:.1f}", BATCH,
-            f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads",
-            torch.__version__.split("+")[0], processor(), torch.get_num_threads(), library_commit()]
+            f"{time.process_time() - start:.1f}", BATCH, *place()]
 
 
 def plans(study):
@@ -188,6 +201,18 @@ def summary(rows):
     return table(scores, [("nd 16x16", "dense 256"), ("nd 16x16", "dense 2")])
 
 
+def make(left, following, run, head, out):
+    "All runs of these plans that have no row; `following` gives those that a plan still needs."
+    rows = read_rows(out)
+    for at, plan in enumerate(left, 1):
+        while runs := following(plan, rows):
+            for key in runs:
+                print(f"\r{at} of {len(left)}: {' '.join(map(str, key))}      ", end="", file=sys.stderr, flush=True)
+                append_row(out, dict(zip(head, run(*key), strict=True)))
+            rows = read_rows(out)
+    print(file=sys.stderr)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--study", nargs="*", default=STUDIES, choices=STUDIES)
@@ -205,14 +230,7 @@ def main():
         for plan in todo(args.study)[::29]:
             print(*run(*plan, 3e-3, quick=True), sep=",")
         return
-    rows, left = read_rows(args.out), todo(args.study)
-    for at, plan in enumerate(left, 1):
-        while runs := following(plan, rows):
-            for key in runs:
-                print(f"\r{at} of {len(left)}: {' '.join(map(str, key))}      ", end="", file=sys.stderr, flush=True)
-                append_row(args.out, dict(zip(HEAD, run(*key), strict=True)))
-            rows = read_rows(args.out)
-    print(file=sys.stderr)
+    make(todo(args.study), following, run, HEAD, args.out)
 
 
 if __name__ == "__main__":

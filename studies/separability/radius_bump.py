@@ -17,7 +17,6 @@ run; a run that has its row already is not made again.
 """
 import argparse
 import math
-import sys
 import time
 from itertools import product
 from pathlib import Path
@@ -26,9 +25,10 @@ import torch
 from torch import nn
 
 from hot_nbdev.ndlinear import NdLinear
-from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
+from hot_nbdev.train.results import read_rows
 from studies.paired import table
 from studies.rates import choose
+from studies.separability.dial_a_bias import error, make, place, trained
 
 TRAIN, VALID, TEST, BATCH, EPOCHS = 4000, 1000, 4000, 100, 120
 RATE_SEEDS = (97, 98, 99)
@@ -71,27 +71,13 @@ def run(model, width, s, seed, rate, epochs=EPOCHS):
     torch.manual_seed(seed)
     x, y = bump(TRAIN + VALID + TEST, s)
     (xa, xb, xc), (ya, yb, yc) = (t.split([TRAIN, VALID, TEST]) for t in (x, y))
-    net, start, best = network(model, width), time.process_time(), (float("inf"), 0, None)
-    opt = torch.optim.Adam(net.parameters(), rate)
-    plan = torch.optim.lr_scheduler.CosineAnnealingLR(opt, epochs * (TRAIN // BATCH))
-    for epoch in range(1, epochs + 1):
-        for rows in torch.randperm(TRAIN).split(BATCH):
-            loss = (net(xa[rows]).squeeze(1) - ya[rows]).square().mean()
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
-            plan.step()
-        with torch.no_grad():
-            now = (net(xb).squeeze(1) - yb).square().mean().item()
-        if now < best[0]:
-            best = now, epoch, {k: v.clone() for k, v in net.state_dict().items()}
-    net.load_state_dict(best[2])
+    net, start = network(model, width), time.process_time()
+    least, at = trained(net, (xa, ya), (xb, yb), rate, epochs, BATCH)
     with torch.no_grad():
-        test, Z = (net(xc).squeeze(1) - yc).square().mean().item(), net[0](xc)
-    return [model, width, s, seed, rate, best[1], f"{test:.4g}", f"{best[0]:.4g}", f"{yc.var().item():.4g}",
-            f"{entropy(Z):.4f}", Z.shape[1], parameters(net), f"{time.process_time() - start:.1f}", epochs,
-            TRAIN, f"CPU {torch.backends.cpu.get_cpu_capability()} {torch.get_num_threads()} threads",
-            torch.__version__.split("+")[0], processor(), torch.get_num_threads(), library_commit()]
+        Z = net[0](xc)
+    return [model, width, s, seed, rate, at, f"{error(net, xc, yc):.4g}", f"{least:.4g}", f"{yc.var().item():.4g}",
+            f"{entropy(Z):.4f}", Z.shape[1], parameters(net), f"{time.process_time() - start:.1f}", epochs, TRAIN,
+            *place()]
 
 
 def todo():
@@ -143,14 +129,7 @@ def main():
         for plan in (plan for plan in todo() if plan[3] == 0):
             print(*run(*plan, 1e-2, epochs=2), sep=",")
         return
-    rows, left = read_rows(args.out), todo()
-    for at, plan in enumerate(left, 1):
-        while runs := following(plan, rows):
-            for key in runs:
-                print(f"\r{at} of {len(left)}: {' '.join(map(str, key))}      ", end="", file=sys.stderr, flush=True)
-                append_row(args.out, dict(zip(HEAD, run(*key), strict=True)))
-            rows = read_rows(args.out)
-    print(file=sys.stderr)
+    make(todo(), following, run, HEAD, args.out)
 
 
 if __name__ == "__main__":

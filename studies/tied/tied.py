@@ -59,7 +59,8 @@ def work(name):
         table = read_tables(TABLES)[name]
         titles = [title.rsplit(", seed", 1)[0] for title, _ in planned(name, table, rows=[row])]
         if titles[0] not in table.rates:
-            text, best = json.loads(TABLES.read_text()), rate(name, table, row)
+            best = rate(name, table, row)
+            text = json.loads(TABLES.read_text())       # as it is now: others may have written during the search
             text[name].setdefault("rates", {}).update(dict.fromkeys(titles, best))
             TABLES.write_text(json.dumps(text, indent=1) + "\n")
         for _, settings in planned(name, read_tables(TABLES)[name], rows=[row], seeds=SEEDS):
@@ -97,14 +98,14 @@ def compared():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", nargs="+", help="Exchange, ETTh1, Vessel, Weather, Adrenal; default: all")
+    names = {next(iter(table.data)): name for name, table in read_tables(TABLES).items()}
+    parser.add_argument("--data", nargs="+", choices=names, default=list(names), help="default: all")
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args()
     if given.write:
         return write_csv(HERE / "tied.csv", HEAD, compared())
-    for name in read_tables(TABLES):
-        if not given.data or name.removeprefix("tied-") in [d.lower() for d in given.data]:
-            work(name)
+    for name in given.data:
+        work(names[name])
 
 
 if __name__ == "__main__":

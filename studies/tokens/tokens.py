@@ -56,6 +56,7 @@ def work(name, row, device):
                 search = merged(settings, {"rate": rate, "epochs": max(1, round(fit / 3))})
                 tried[rate] = [-float(run(table, search, HERE, device)["val_auc"])]
             todo = choose(tried, START)
+        text = json.loads(TABLES.read_text())           # as it is now
         text[name].setdefault("rates", {})[key] = todo[1]
         TABLES.write_text(json.dumps(text, indent=1) + "\n")
     for _, settings in planned(name, read_tables(TABLES)[name], rows=[row], seeds=SEEDS):

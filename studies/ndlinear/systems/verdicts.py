@@ -1,7 +1,8 @@
 """What the rows say: NdLinear against each rival, paired by seed."""
 from scipy.stats import binomtest
 
-from studies.paired import holm, paired
+from hot_nbdev.train.paired import holm
+from studies.paired import paired
 
 PAIRS = {       # which model is compared with which, beside `nd` with every other one of its system
     "adapters": [(f"ndlora-{n}", f"lora-{n}") for n in (1, 2, 4)] + [("ndlora-1", "full"), ("ndlora-2", "krona"),
