@@ -8,7 +8,7 @@ __all__ = ['Model', 'HOTEncoder', 'read_tokens', 'HOTClassifier', 'pick_horizons
 
 # %% ../nbs/11e_models.ipynb #mdlimp
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import prod
 from pathlib import Path
@@ -221,11 +221,12 @@ def series_input(
     mask: Tensor | None,   # bool, like x
     order: int,            # k
     normalize: bool,       # each series by its own mean and deviation?
+    weights: Iterable[Tensor] = (),     # that it is multiplied by
 ) -> tuple:                # (*batch, T, n2, …, nk, 1) with zeros where the mask says no, mask, means, deviations
     "Checked and normalized series; means and deviations are (*batch, 1, n2, …, nk)."
     if x.ndim < order:
         raise ValueError(f"{name}: x must have time and {order - 1} modes of series, but is {tuple(x.shape)}")
-    x, mask = check_input(name, x[..., None], mask, order, 1)
+    x, mask = check_input(name, x[..., None], mask, order, 1, weights)
     if not normalize:
         return x, mask, x.new_zeros(()), x.new_ones(())
     x, mean, deviation = normalize_series(x, mask, -order - 1)

@@ -20,6 +20,7 @@ import forks
 from accelerate import Accelerator, debug_launcher
 from accelerate.state import AcceleratorState
 from filelock import FileLock
+from safetensors import SafetensorError
 from test_tasks import Heads
 from torch.nn.utils import parameters_to_vector as weights
 from torch.utils.data import DataLoader, StackDataset, TensorDataset
@@ -214,7 +215,7 @@ def test_a_disk_that_fills_up_names_the_last_good_checkpoint(tmp_path, monkeypat
 
     def full(self, step, tensors, state):
         if step > 3:
-            raise OSError(28, "No space left on device")
+            raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
         return written(self, step, tensors, state)
     monkeypatch.setattr(Checkpoints, "save", full)
     with pytest.raises(OSError, match=r"No space left.*checkpoint-000000003\.safetensors; make room"):

@@ -90,7 +90,7 @@ class Shifted(Drawn):
         self,
         fields: Tensor,                 # (F, L1, …, Lk)
         sizes: Sequence[int],           # of a frame, (n1, …, nk)
-        reach: Sequence[int],           # largest shift in each mode
+        reach: Sequence[int],           # largest shift in each mode; in a window at most half of it
         samples: int,                   # how many
         seed: int = 0,                  # of fields, places and shifts
         torus: bool = True,             # is what leaves at one end back at the other?
@@ -124,8 +124,8 @@ def _check_sources(fields: Tensor, sizes: Sequence[int], reach: Sequence[int], t
                          f"{tuple(sizes)} and reach is {tuple(reach)}; give one number for each mode")
     for m, (n, r, L) in enumerate(zip(sizes, reach, fields.shape[1:])):
         need = n if torus else n + 2 * r
-        if n < 1 or r < 0 or (L != n if torus else L < need):
-            what = f"the whole torus of {L}" if torus else f"at least {need}, for {n} places moved twice by up to {r}"
+        if n < 1 or r < 0 or (L != n if torus else L < need or r > n // 2):
+            what = f"the whole torus of {L}" if torus else f"at least {need}, for {n} places moved twice by {r}, half of them at most"
             raise ValueError(f"Shifted: mode {m} of the fields has size {L}, but the frames have {n}; they need "
                              f"{what}; choose another size or a smaller reach")
 
@@ -208,7 +208,7 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
     values = values.reshape(-1, *values.shape[-2:]).double()
     values = values[:: max(1, len(values) // 64)]           # neighbouring bands are nearly the same
     H, W = values.shape[1:]
-    left = W - max(W // 3, -(-W * 48 // 100))               # the left part, and the two halves of the right one
+    left = W * 52 // 100                                    # the left part, and the two halves of the right one
     parts = [values[:, :, :left], values[:, :H // 2, left:], values[:, H // 2:, left:]]
     return _scaled(parts, parts[0].movedim(0, -1))[0], False, {"md5": scene.md5, "input": {"own": True}}
 

@@ -61,7 +61,7 @@ class ResNetClassifier(Model):
         if mask is not None:
             raise ValueError("ResNetClassifier: mask must be None, because a convolution knows no voxels that are not "
                              "there; fill them with the background before, x.masked_fill(~mask[..., None], 0)")
-        check_input("ResNetClassifier", x, None, 3, self.config.in_channels)
+        check_input("ResNetClassifier", x, None, 3, self.config.in_channels, self.parameters())
         batch = x.shape[:-4]
         if 0 in batch:                          # MONAI's network needs a sample
             return x.new_zeros(*batch, self.config.classes)

@@ -42,7 +42,7 @@ class FieldModel(Model):
         mask: Tensor | None = None,  # bool, (*batch, n1, …, nk): elsewhere x counts as zero
     ) -> Tensor:                     # (*batch, n1, …, nk, classes)
         k = self.config.order
-        x, _ = check_input(type(self).__name__, x, mask, k, self.config.in_channels)
+        x, _ = check_input(type(self).__name__, x, mask, k, self.config.in_channels, self.parameters())
         if 0 in x.shape[:-k - 1]:           # neither a Fourier transform nor MONAI's network takes none
             return x.new_zeros(*x.shape[:-1], self.config.classes)
         y = self.run(x.reshape(-1, *x.shape[-k - 1:]).movedim(-1, 1))
@@ -61,16 +61,16 @@ class AxialTokenAttention(nn.Module):
     def __init__(
         self,
         dim: int,                   # size of the feature mode
-        heads: int = 8,             # number of heads; divides dim
-        order: int | None = None,   # number k of positional modes
+        heads: int,                 # number of heads; divides dim
+        order: int,                 # number k of positional modes
         *,
         qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
         causal: Sequence[int] = (), # must be empty: the token sees everything
         device=None, dtype=None, **options,     # kernel, rotary, dropout, bias of the axial part
     ):
         super().__init__()
-        if len(causal):
-            raise ValueError(f"AxialTokenAttention: causal is {tuple(causal)}, but its token reads all positions, so "
+        if causal not in ((), []):
+            raise ValueError(f"AxialTokenAttention: causal is {causal}, but its token reads all positions, so "
                              "it would look ahead; leave causal out, or choose 'axial'")
         new, norm = dict(device=device, dtype=dtype), nn.LayerNorm if qk_norm else nn.Identity
         self.axial = axial(dim, heads, order, qk_norm=qk_norm, **options, **new)
@@ -116,6 +116,9 @@ class DilatedNet(FieldModel):
         self.last = _convolution(c, c.width, c.classes, **new)
 
     def run(self, x: Tensor) -> Tensor:
+        if self.config.padding == "circular" and min(x.shape[2:]) < max(self.config.dilations):
+            raise ValueError(f"DilatedNet: sizes are {tuple(x.shape[2:])}, and dilations {self.config.dilations} go around "
+                             "more than once; choose none larger than the smallest size, or padding='zeros'")
         x = self.first(x)
         for layer, norm in zip(self.layers, self.norms):
             x = x + layer(nn.functional.gelu(norm(x)))
@@ -203,7 +206,7 @@ class UNetNet(FieldModel):
                 m.padding_mode = c.padding
 
     def run(self, x: Tensor) -> Tensor:
-        if any(n % 16 for n in x.shape[2:]):
-            raise ValueError(f"UNetNet: sizes are {tuple(x.shape[2:])}, but each must be a multiple of 16, since they "
-                             "are halved four times; fill x up")
+        if any(n % 16 for n in x.shape[2:]) or max(x.shape[2:]) == 16:
+            raise ValueError(f"UNetNet: sizes are {tuple(x.shape[2:])}, but each must be a multiple of 16, since they are "
+                             "halved four times, and one larger, since a norm needs two positions; fill x up")
         return self.net(x)

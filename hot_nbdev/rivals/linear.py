@@ -93,7 +93,7 @@ class LinearForecaster(Model):
     def prepare(self, x: Tensor, mask: Tensor | None = None) -> tuple:
         "Checked and normalized x, (*batch, T, n2, …, nk, 1); means and deviations, (*batch, 1, n2, …, nk)."
         c = self.config
-        z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm)
+        z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm, self.parameters())
         steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
         if steps != c.lookback or c.series is not None and c.series != series:
             raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
@@ -123,12 +123,12 @@ def simple_forecaster(
     return model
 
 # %% ../../nbs/58_linear_library.ipynb #lsqparts
-def _equations(model: LinearForecaster, x: Tensor, y: Tensor) -> tuple:    # (…, rows, T + 1), (…, rows, S)
+def _equations(model: LinearForecaster, x: Tensor, y: Tensor, *mask: Tensor) -> tuple:    # (…, rows, T + 1), (…, rows, S)
     "What the matrix and the bias multiply, and what they should give; for each series if it has its own."
     if y.shape != (want := (x.shape[0], max(model.config.horizons), *x.shape[2:])):
         raise ValueError(f"least_squares: x is {tuple(x.shape)}, horizons {model.config.horizons}, so y should be {want}, "
                          f"but is {tuple(y.shape)}; give the past and the future of the same series, with that horizon")
-    z, mean, deviation = model.prepare(x.double())
+    z, mean, deviation = model.prepare(x.double(), *mask)
     features = torch.cat([z, torch.ones_like(z[:, :1])], 1) * deviation[..., None]          # (b, T + 1, n2, …, nk, 1)
     a, r = (t.flatten(2).permute(2, 0, 1) for t in (features, (y.double() - mean)[..., None]))   # (N, b, …)
     return (a.flatten(0, 1), r.flatten(0, 1)) if model.config.series is None else (a, r)
@@ -137,15 +137,15 @@ def _equations(model: LinearForecaster, x: Tensor, y: Tensor) -> tuple:    # (�
 @torch.no_grad()
 def least_squares(
     config: LinearConfig,
-    part,                       # as in chapter 16: part[indices] -> x (b, T, n2, …, nk), y (b, S, n2, …, nk)
+    part,                       # as in chapter 16: part[indices] -> x (b, T, n2, …, nk), perhaps a mask, y (b, S, n2, …, nk)
     ridge: float = 0.0,         # λ, for the one matrix also where there are two branches
     batch_size: int = 256,      # samples that are summed at once
 ) -> LinearForecaster:          # in the precision of x
     "The least mean squared error on a part that a LinearForecaster can have, from one pass over it."
     gram, cross, n, model = 0.0, 0.0, 0, LinearForecaster(config, dtype=torch.float64)
     for indices in torch.arange(len(part)).split(batch_size):
-        x, y = part[indices]
-        a, r = _equations(model, x, y)
+        x, *mask, y = part[indices]
+        a, r = _equations(model, x, y, *mask)
         gram, cross, n = gram + a.mT @ a, cross + a.mT @ r, n + a.shape[-2]
     if not n or not gram.isfinite().all() or not cross.isfinite().all():
         raise ValueError(f"least_squares: the part has {'numbers that are not finite' if n else 'no samples'}; give a "

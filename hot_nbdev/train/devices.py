@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ..storage import atomic_write
@@ -46,7 +47,7 @@ def on_main(accelerator, work: Callable) -> None:
     if accelerator.is_main_process:
         try:
             work()
-        except (ValueError, OSError) as e:
+        except Exception as e:
             said, error = [str(e)], e
     if accelerator.num_processes > 1:
         from accelerate.utils import broadcast_object_list
@@ -128,7 +129,7 @@ def write(run, work: Callable) -> None:
     "Do work that writes files of a `Run`, in the first process; a disk that is full says what is left."
     try:
         on_main(run.accelerator, work)
-    except OSError as e:
+    except (OSError, SafetensorError) as e:       # the second of a disk that fills up while tensors are written
         raise OSError(f"fit: writing to {run.checkpoints.folder} failed ({e}); {run.checkpoints.last_good()}; make "
                       "room and start the same run again") from e
 

@@ -156,7 +156,7 @@ def evaluate(
 ) -> dict:                      # loss and metrics
     "Loss and metrics of a model on a part of the data; every process gets the numbers of the whole."
     rank, world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
-    device, was, found, total = next(model.parameters()).device, model.training, [], []
+    device, was, found, total = next(model.parameters(), torch.empty(0)).device, model.training, [], []
     model.eval()
     with torch.no_grad(), accelerator.autocast() if accelerator else nullcontext():
         for piece, indices in _feed(as_part(part), batch_size):
@@ -172,7 +172,10 @@ def evaluate(
                 kept.append(task.each(output, y))
     model.train(was)
     loss, weight = torch.stack(total).sum(0).tolist()
-    return {"loss": loss / weight, **task.metrics(found)}
+    if not weight:
+        raise ValueError("evaluate: no target of the part counts: each is -1, or NaN; give a part of which something is known")
+    metrics = {task.criterion: math.nan} if math.isnan(loss) else task.metrics(found)
+    return {"loss": loss / weight, **{name: v.item() if hasattr(v, "item") else v for name, v in metrics.items()}}
 
 # %% ../../nbs/60_training_library.ipynb #7abed48b
 class Run:

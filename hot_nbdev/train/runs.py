@@ -12,9 +12,11 @@ import json
 import re
 import shutil
 import sys
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -31,6 +33,8 @@ from .parts import Sampled, Samples, as_part
 class Checkpoints:
     "The last checkpoints of a run: safetensors files with the rest as JSON in their header."
     def __init__(self, folder, keep: int = 2):      # folder of the run; how many to keep
+        if keep < 1:
+            raise ValueError(f"Checkpoints: keep is {keep}; give 1 or more, since a run goes on from the last one")
         self.folder, self.keep = Path(folder), keep
 
     def paths(self) -> list:
@@ -101,16 +105,18 @@ def _inside(thing) -> tuple:        # in words what it is; the things in it, or 
         return f"{tuple(thing.shape)} {thing.dtype}", thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     if isinstance(thing, np.ndarray):
         return f"{thing.shape} {thing.dtype}", thing.reshape(-1) if thing.dtype != object else thing.tolist()
-    if isinstance(thing, dict | list | tuple):
+    if isinstance(thing, dict | list | tuple | deque):
         return "", [*thing.items()] if isinstance(thing, dict) else thing
     if isinstance(thing, set | frozenset):
         return "", sorted(thing, key=repr)
     if hasattr(thing, "to_numpy"):                      # a table of pandas or polars
-        return "", [list(getattr(thing, "columns", ())), thing.to_numpy()]
+        return "", [list(getattr(thing, "columns", ())), getattr(thing, "index", None), thing.to_numpy()]
     if isinstance(thing, torch.Generator) or callable(thing) and hasattr(thing, "__qualname__"):
         return getattr(thing, "__qualname__", ""), ()   # a function: by its name
-    if hasattr(thing, "__dict__") and not isinstance(thing, type):
+    if hasattr(thing, "__dict__") and not isinstance(thing, type | partial):
         return "", [vars(thing)]
+    if isinstance(thing, partial) or hasattr(type(thing), "__slots__") and not isinstance(thing, type | Path):
+        return "", thing.__reduce_ex__(2)[1:]           # as pickle and copy see it
     return _plain(thing), ()
 
 # %% ../../nbs/57_runs.ipynb #b462ebs1
