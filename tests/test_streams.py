@@ -229,6 +229,13 @@ def test_models_step_as_a_whole(attention, masked):
         assert_close(y if settings is ClassifierConfig else torch.cat(found, 1), model(x, mask))
 
 
+def test_a_model_steps_along_its_last_mode():
+    model, x, state = make_model(SegmenterConfig(**{**MODEL, "causal": (-1,)})).double().eval(), tensor(2, 8, 4, 3, 1), None
+    for t in range(3):
+        y, state = steps(model, x[..., t:t + 1, :], state)
+        assert_close(y, model(x)[..., t:t + 1, :])
+
+
 @pytest.mark.parametrize("readout, cuts", [("mean", (8, 8)), ("flatten", (16,))])
 def test_forecasters_step_along_time(readout, cuts):
     model = make_model(ForecasterConfig(patch=(4, 1), dim=16, depth=2, heads=2, causal=(0,), instance_norm=False,

@@ -10,7 +10,7 @@ pytest.importorskip("accelerate", reason="training needs accelerate: pip install
 from hot_nbdev.train.devices import make_accelerator  # noqa: E402
 from hot_nbdev.train.loop import evaluate, train_step  # noqa: E402
 from hot_nbdev.train.parts import Tensors  # noqa: E402
-from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation, auc_acc  # noqa: E402
+from hot_nbdev.train.tasks import Classification, Forecasting, auc_acc  # noqa: E402
 
 
 class Heads(nn.Module):
@@ -62,15 +62,6 @@ def test_a_short_target_is_judged_by_the_next_longer_head():
         found = evaluate(model, Tensors(x, y[:, :steps]), Forecasting())
         want = (model(x, horizon=head)[:, :steps] - y[:, :steps]).square().mean()
         assert found["mse"] == pytest.approx(want.item(), rel=1e-5)
-
-
-def test_labels_are_rows_of_the_counts_and_predictions_columns():
-    "What labels below 0 change, which is nothing, page 16a compares with scikit-learn."
-    scores, y, task = torch.randn(3, 4, 5), torch.randint(0, 5, (3, 4)), Segmentation(5)
-    want = torch.zeros(5, 5)
-    for label, guess in zip(y.flatten(), scores.argmax(-1).flatten(), strict=True):
-        want[label, guess] += 1
-    assert torch.equal(task.collect(scores[None], y[None]).to(want), want)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
