@@ -230,7 +230,8 @@ def test_models_step_as_a_whole(attention, masked):
 
 
 def test_a_model_steps_along_its_last_mode():
-    model, x, state = make_model(SegmenterConfig(**{**MODEL, "causal": (-1,)})).double().eval(), tensor(2, 8, 4, 3, 1), None
+    model = make_model(SegmenterConfig(**{**MODEL, "causal": (-1,)})).double().eval()
+    x, state = tensor(2, 8, 4, 3, 1), None
     for t in range(3):
         y, state = steps(model, x[..., t:t + 1, :], state)
         assert_close(y, model(x)[..., t:t + 1, :])
