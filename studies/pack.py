@@ -34,4 +34,6 @@ def pack(folder):
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
+        if not Path(name).is_dir():
+            sys.exit(f"there is no folder {name}")
         print(f"{name}: {pack(name)} runs added")

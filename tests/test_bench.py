@@ -155,9 +155,9 @@ def test_tables_of_motion_are_what_their_rows_and_the_measured_pace_say(monkeypa
     made.main()
     assert capsys.readouterr().out == ""
     job = bench.MotionJob.from_dict({**bench.settings("product", (8, 8), "shift"), "samples": 64})
-    update, weights = bench.updater(job)
+    update, weights, each = bench.updater(job)
     update()
-    assert weights > 1000
+    assert weights > 1000 and each == 2
 
 
 def test_rows_of_data_that_are_not_at_hand_stay_and_in_their_place(tmp_path):

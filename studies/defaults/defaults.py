@@ -251,6 +251,7 @@ def write(tables, folder, lines, name, gaps, path, left=()):
                  **dict(zip(("behind adopted", "p behind (Holm)"), gaps.get(line["setting"], ("", "")), strict=True))}
                 for line in lines]
     write_csv(path.with_stem(f"{path.stem}_decision"), list(decision[-1]), decision)
+    path.with_stem(f"{path.stem}_without").unlink(missing_ok=True)       # that of another decision
     if left:
         write_csv(path.with_stem(f"{path.stem}_without"), list(left[0]), left)
 

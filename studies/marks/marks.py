@@ -26,14 +26,14 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hot_nbdev.cli.jobs import build, job_class
+from hot_nbdev.cli.jobs import job_class
 from hot_nbdev.cli.tables import merged
 from hot_nbdev.train.paired import delong, holm, paired_t, read_scores
-from hot_nbdev.train.parts import sampled
 from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored, told
 from studies.forecasts.simple_forecasts import from_all
 from studies.forecasts.simple_forecasts import rows as simple_rows
+from studies.motion.motion_pace import updater
 from studies.motion.motion_tables import chosen, written
 from studies.rows import put
 
@@ -282,22 +282,14 @@ def calibration(progress, bins=10):
 
 def timed(job, threads=1, compiled=False, updates=5):
     "Seconds of an update, the least of six rounds, and how many an epoch has."
-    parts = job.parts()
-    train = sampled(parts.train, job.draws)
-    model, _ = build(job, parts)
-    task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters()), job.augmentation(parts)
+    (update, _, each), best = updater(job, torch.compile) if compiled else updater(job), float("inf")
     torch.set_num_threads(threads)
-    called, best = torch.compile(model) if compiled else model, float("inf")
     for turn in range(7):
         begin = time.perf_counter()
         for _ in range(updates):
-            drawn = train[torch.arange(job.batch_size)]
-            *inputs, y = change(*drawn) if change else drawn
-            (task.loss(task.train_output(called, inputs), y) / task.weight(y)).backward()
-            opt.step()
-            opt.zero_grad()
+            update()
         best = min(best, (time.perf_counter() - begin) / updates) if turn else best     # the first one warms up
-    return best, -(-len(train) // job.batch_size)
+    return best, each
 
 
 ABOUT = {"hardware": processor(), "torch": torch.__version__.split("+")[0]}

@@ -27,6 +27,7 @@ import torch
 
 from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import build
+from hot_nbdev.train.parts import sampled
 from hot_nbdev.train.results import processor
 from studies.rows import put
 
@@ -81,18 +82,21 @@ def fits(name, size, move):
     return size <= 64 or name not in ("full", "fourier")    # a few updates would take all of the time
 
 
-def updater(job):
-    "A function that makes one update of a run, and the number of weights."
+def updater(job, called=lambda model: model):
+    "A function that makes one update of a run, the number of weights, and of updates in an epoch."
     parts = job.parts()
+    train = sampled(parts.train, job.draws)
     model, _ = build(job, parts)
-    task, opt = job.task(parts), torch.optim.AdamW(model.parameters(), 1e-3)
+    task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters(), 1e-3), job.augmentation(parts)
+    f = called(model)
 
     def update():
-        *inputs, y = parts.train.fresh(*parts.train[torch.arange(32)])
-        (task.loss(task.train_output(model, inputs), y) / task.weight(y)).backward()
+        drawn = train[torch.arange(job.batch_size)]
+        *inputs, y = change(*drawn) if change else drawn
+        (task.loss(task.train_output(f, inputs), y) / task.weight(y)).backward()
         opt.step()
         opt.zero_grad()
-    return update, sum(p.numel() for p in model.parameters())
+    return update, sum(p.numel() for p in model.parameters()), -(-len(train) // job.batch_size)
 
 
 def timed(update, updates):
@@ -107,11 +111,11 @@ def best_of(jobs, positions, rounds, updates):
     "name -> (seconds of an update, weights), in turns."
     found = {name: updater(job) for name, job in jobs.items()}
     updates = max(1, updates * 1024 // max(1024, positions))
-    for update, _ in found.values():
+    for update, *_ in found.values():
         update()
     best = dict.fromkeys(found, float("inf"))
     for _ in range(rounds):
-        for name, (update, _) in found.items():
+        for name, (update, *_) in found.items():
             best[name] = min(best[name], timed(update, updates))
     return {name: (seconds, found[name][1]) for name, seconds in best.items()}
 

@@ -13,7 +13,6 @@ Runs are made by hot_reproduce pair-…-rates, then pair-…-time and pair-…-w
 import argparse
 import json
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -22,12 +21,12 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from hot_nbdev.cli.jobs import build, job_class
+from hot_nbdev.cli.jobs import job_class
 from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.train.paired import holm, paired_t
-from hot_nbdev.train.parts import sampled
 from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored
+from studies.motion.motion_pace import best_of, updater
 from studies.motion.motion_tables import chosen, written
 from studies.rows import put
 
@@ -83,44 +82,17 @@ def settings(case):
     return {"dim": 32, "depth": 2, "heads": 4, **case.settings, "results": ROWS}
 
 
-def updater(case, kind):
-    "A function that makes one update, and the number of updates of an epoch."
-    job = job_class(case.command).from_dict({**settings(case), **KINDS[kind], "data": case.data})
-    parts = job.parts()
-    train = sampled(parts.train, job.draws)
-    model, _ = build(job, parts)
-    task, opt, change = (
-        job.task(parts),
-        torch.optim.AdamW(model.parameters(), 1e-4),
-        job.augmentation(parts),
-    )
-
-    def update():
-        drawn = train[torch.arange(job.batch_size)]
-        *inputs, y = change(*drawn) if change else drawn
-        loss = task.loss(task.train_output(model, inputs), y) / task.weight(y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-
-    return update, -(-job.draws // job.batch_size)
-
-
 def pace(name, rounds=3, updates=6):
     "A row for each kind: processor seconds and multiply-adds of an update, and the epochs that follow."
-    made = {kind: updater(CASES[name], kind) for kind in KINDS}
-    best, work = dict.fromkeys(KINDS, float("inf")), {}
-    for kind, (update, _) in made.items():
+    case, work = CASES[name], {}
+    jobs = {kind: job_class(case.command).from_dict({**settings(case), **own, "data": case.data})
+            for kind, own in KINDS.items()}
+    for kind, job in jobs.items():
+        update, _, each = updater(job)
         with FlopCounterMode(display=False) as counter:
             update()
         work[kind] = counter.get_total_flops() // 2
-    for _ in range(rounds):
-        for kind, (update, _) in made.items():
-            start = time.process_time()
-            for _ in range(updates):
-                update()
-            best[kind] = min(best[kind], (time.process_time() - start) / updates)
-    each = made["alternating"][1]
+    best = {kind: seconds for kind, (seconds, _) in best_of(jobs, 0, rounds, updates).items()}
     fits = {kind: max(2, round(SECONDS / seconds / each)) for kind, seconds in best.items()}
     total = fits["alternating"] * work["alternating"]
     return [

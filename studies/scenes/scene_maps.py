@@ -6,7 +6,7 @@ Each RUN is the folder of a run (`--out` of hot_segment). Its model labels the s
 and the numbers of the classes, counted from 0, go to scene_maps.npz as DATA-ATTENTION, uint8, (H, W). Where
 the side of the scene is no multiple of the window, the last windows overlap others; there the others count,
 so that each window of the test part is labeled as it was when the run was tested. The scene is read as
-hot_segment reads it, and nothing is downloaded.
+hot_segment reads it, and nothing is downloaded. Arrays of other runs that are in the file stay.
 """
 import argparse
 import json
@@ -66,7 +66,8 @@ def main(argv=None):
             raise ValueError(f"scene_maps: two runs would be named {name}; give one for each scene and "
                              "attention")
         found[name] = labels
-    np.savez_compressed(a.out, **dict(sorted(found.items())))
+    kept = dict(np.load(a.out)) if a.out.exists() else {}
+    np.savez_compressed(a.out, **dict(sorted((kept | found).items())))
     for name, labels in found.items():
         print(f"{name}: {labels.shape[0]} × {labels.shape[1]} pixels, {len(np.unique(labels))} classes")
 

@@ -35,7 +35,7 @@ def run(table, settings, home=HERE, device="cpu"):
     job = job_class(table.command).from_dict({**settings, "results": str(home / "rows"), "progress": False})
     if not is_done(job, rows(home, job.kind)):
         folder = RUNS / home.name / f"{Path(job.data).stem} {job.attention} {job.seed} {content(job.numbers())[:8]}"
-        run_job(job.replace(out=str(folder), resume=folder.exists(), cpu=device == "cpu"))
+        run_job(job.replace(out=str(folder), cpu=device == "cpu"))
     return next(r for r in rows(home, job.kind) if is_done(job, [r]))
 
 
