@@ -135,8 +135,7 @@ def test_arrays_that_cannot_be_read_give_one_line(tmp_path):
     "Beside those of chapter 47."
     (tmp_path / "text.npz").write_text("no archive")
     (tmp_path / "empty.npy").write_bytes(b"")
-    for file, text in [("text.npz", "cannot be read"), ("empty.npy", "cannot be read"),
-                       ("no.npz", "cannot be read.*No such file"), ("x.csv", "npy or .npz")]:
+    for file, text in [("text.npz", "cannot be read"), ("empty.npy", "cannot be read"), ("x.csv", "npy or .npz")]:
         with pytest.raises(ValueError, match=text) as e:
             load_array(tmp_path / file)
         assert file in str(e.value) and "\n" not in str(e.value)

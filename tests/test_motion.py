@@ -28,8 +28,8 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_run_leaves_a_row_scores_and_a_model_that_predicts(here, capsys):
-    hot_motion([*TINY, "--attention-options", "qk_norm=true", "--out", "run"])
-    assert capsys.readouterr().out.splitlines()[-1] == "next: hot_predict run FILE, with two frames, .npy, for FILE"
+    hot_motion([*TINY, "--attention-options", "qk_norm=true", "--draws", "32", "--out", "run"])
+    assert capsys.readouterr().out.splitlines()[-1] == "next: hot_predict run FILE, with frames, .npy, for FILE"
     (line,) = read_rows("results/motion.csv")
     assert line["data"] == "white" and line["attention"] == "product" and 0.5 < float(line["test_nmse"]) < 1.5
     squares = read_scores(line, "results")["square"]

@@ -103,7 +103,7 @@ def draw_forecast(
     for ax, (name, before, after) in zip(fig.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0], shown, strict=True):
         ax.plot(range(1 - len(before), 1), before, label="the file")
         ax.plot(range(len(after) + 1), [before[-1], *after], label="forecast")
-        ax.set_ylabel(name)
+        ax.set_ylabel(name, parse_math=False)         # a name may have dollars
     fig.legend(*fig.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
     fig.axes[-1].set_xlabel("steps from the last row")
     fig.savefig(path, format="png", dpi=150)

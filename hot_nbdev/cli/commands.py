@@ -7,6 +7,7 @@ __all__ = ['say', 'hot_forecast', 'hot_classify', 'hot_segment', 'hot_motion', '
 
 # %% ../../nbs/68_commands.ipynb #5ef6ec31
 import argparse
+import difflib
 import importlib.util
 import json
 import math
@@ -54,10 +55,12 @@ def _guarded(parser: argparse.ArgumentParser, names: Sequence, work: Callable):
     try:
         return work()
     except (ValueError, OSError, ImportError, FloatingPointError) as e:
-        text = re.sub(rf"^({'|'.join(job_class(kind).__name__ for kind in JOBS)}): ", "", str(e))
+        owners = "|".join([parser.prog, *(job_class(kind).__name__ for kind in JOBS)])
+        text = re.sub(rf"(^|: )({owners}): ", r"\1", str(e))
         parser.exit(1, f"{parser.prog}: {_as_flags(text, names)}\n")
     except KeyboardInterrupt:
-        parser.exit(130, f"{parser.prog}: stopped; the same command goes on from the last checkpoint\n")
+        again = "; the same command goes on from the last checkpoint (with --no-resume it begins again)" * ("resume" in names)
+        parser.exit(130, f"{parser.prog}: stopped{again}\n")
     finally:
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
@@ -73,13 +76,33 @@ def _check_packages(job: Job) -> None:
         raise ImportError(f"hot_{job.kind} needs {lost.replace('sklearn', 'scikit-learn')}, which is not installed: pip install {how}")
 
 # %% ../../nbs/68_commands.ipynb #f895cbf2
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        "A fault in the words of the command, in one line, with the nearest word that there is."
+        if odd := re.search(r"^unrecognized arguments: (--[\w-]+)|invalid choice: '(\S+)' \(", message):
+            came, known = odd[1] or odd[2], [*self._option_string_actions, *(c for a in self._actions for c in a.choices or ())]
+            near = difflib.get_close_matches(came, known, 1, 0.5)
+            message = "; did you mean ".join([f"there is no {came}", *near])
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help says what there is\n")
+
+
 def _parser(name: str, about: str, examples: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(name, description=about, epilog="examples:\n" + examples, allow_abbrev=False,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    return _Parser(name, description=about, epilog="examples:\n" + examples, allow_abbrev=False,
+                   formatter_class=argparse.RawDescriptionHelpFormatter)
 
 # %% ../../nbs/68_commands.ipynb #b4c10a06
 _ASKED = {"forecast": "a table of further rows, .csv", "classify": "pictures or volumes, .npy or .npz", "segment": "a scene, .npy",
-          "motion": "two frames, .npy"}
+          "motion": "frames, .npy"}
+
+
+def _next(job: Job, run: Run) -> str:
+    "What hot_predict may read next: the file of the data, with the flags that it takes, or words for another."
+    file, report, kind = run.about.get("file"), run.about.get("report", {}), job.kind
+    if not file:
+        return f"FILE, with {_ASKED[kind]}, for FILE"
+    faults = kind == "forecast" and not job.masked and (job.mend or report["sentinels"] or report["dates twice"])
+    flags = {" --key test_images": file.endswith(".npz"), " --mend": faults, " --sort": kind == "forecast" and job.sort}
+    return shlex.quote(file) + "".join(flag for flag, needed in flags.items() if needed)
 
 
 def _report(job: Job, run: Run) -> str:
@@ -88,12 +111,9 @@ def _report(job: Job, run: Run) -> str:
     lines = [{key.removeprefix("test_"): value for key, value in line.items() if wanted(key, value)} for line in run.rows]
     picture, best = run.folder / "losses.png", run.result.best["epoch"]
     drawn = save_picture(lambda part: draw_run(run.result.history, best, part), picture)
-    after = f"FILE, with {_ASKED[job.kind]}, for FILE"
-    if run.file:
-        after = shlex.quote(run.file) + " --key test_images" * run.file.endswith(".npz")
     return "\n".join([
         repr(Table(lines, 4)), f"on the test part, with epoch {best} of {run.result.epochs}, after {run.result.seconds:.0f} s of training",
-        f"row in {run.table}, model in {run.folder}", drawn, f"next: hot_predict {shlex.quote(str(run.folder))} {after}"])
+        f"row in {run.table}, model in {run.folder}", drawn, f"next: hot_predict {shlex.quote(str(run.folder))} {_next(job, run)}"])
 
 # %% ../../nbs/68_commands.ipynb #10b7e7bf
 def _train(job: Job) -> None:
@@ -121,7 +141,10 @@ def _command(kind: str, about: str, examples: str, argv):
     def work():
         told = read_settings(config) if config else {}
         check_names(config, list(told), names)
-        job = kind_of.from_dict({**told, **given})
+        try:
+            job = kind_of.from_dict({**told, **given})
+        except ValueError as e:
+            raise ValueError(f"{e}" + f" (with the settings of {config})" * bool(told)) from e
         if not job.data:
             raise ValueError(f"name the data: --data NAME; {parser.prog} --help says which there are")
         print(job) if show else _train(job)
@@ -197,8 +220,8 @@ def _changes(texts: Sequence[str], job: type) -> dict:
     "Settings of the command from words such as epochs=3, in place of those of a table."
     found, known = {}, job().to_dict()
     for name, value in (pair for text in texts for pair in parse_pairs([text]).items()):
-        if name == "seed":
-            raise ValueError("seed: the seeds of a table are chosen by --seeds")
+        if name in ("seed", "data"):
+            raise ValueError(f"{name}: those of a table are chosen by --{name.replace('seed', 'seeds')}")
         if isinstance(known.get(name), dict) and isinstance(value, str):         # NAME=JSON once more
             value = {**found.get(name, {}), **parse_pairs([value])}
         elif isinstance(known.get(name), tuple) and isinstance(value, str):

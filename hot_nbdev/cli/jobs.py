@@ -288,7 +288,7 @@ class Run(NamedTuple):
     result: object  # of `fit`
     table: Path     # file of the rows
     folder: Path    # of the model
-    file: str | None    # that the data were read from, if it is one
+    about: dict     # of the data
 
 # %% ../../nbs/65_jobs.ipynb #e4c58fb3
 def run_job(
@@ -298,21 +298,20 @@ def run_job(
     "Train, test, add rows to a table."
     say(f"reading {job.data}")
     parts = job.parts()
-    parts = parts._replace(train=sampled(parts.train, job.draws))
     for line in parts.about["told"]:
         say(line)
     model, x = build(job, parts)
     name = run_name(job, parts)
     folder, table = Path(job.out or Path("runs") / name), Path(job.results) / f"{job.kind}.csv"
     check_results(table)
-    say(f"model: {job.label}, {sum(p.numel() for p in model.parameters()):,} parameters; {len(parts.train):,} samples to train on, "
+    say(f"model: {job.label}, {sum(p.numel() for p in model.parameters()):,} parameters; {job.draws or len(parts.train):,} samples to train on, "
         f"{len(parts.val):,} to validate; folder {folder}")
     with ExitStack() as ends:
         accelerator = make_accelerator(job.training(), cpu=job.cpu, ends=ends)
         result, rows, kept = _trained(job, parts, model, x, name, folder, accelerator)
         if accelerator.is_main_process:
             add_rows(table, rows, kept)
-    return Run(name, rows, result, table, folder, parts.about.get("file"))
+    return Run(name, rows, result, table, folder, parts.about)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a30
 def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, accelerator) -> tuple:   # result, rows, scores
@@ -322,7 +321,7 @@ def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, a
     hidden = len(parts.train[torch.tensor([0])]) == 3
     inputs = Inputs.from_dict({**data["input"], "task": job.kind, "masked": hidden})         # how the data were prepared
     about = {**{key: numbers[key] for key in job.groups()["data"] if key != "score"}, "content": content(parts.fingerprint())}
-    result = fit(model, parts.train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
+    result = fit(model, sampled(parts.train, job.draws), parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress,
                  accelerator=accelerator, about=about, files={"input.json": f"{inputs}\n"})
     for horizon in (job.score or (job.horizon,)) if job.kind == "forecast" else (None,):

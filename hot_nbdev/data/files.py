@@ -188,6 +188,8 @@ def load_arrays(
     except KeyError as e:
         raise ValueError(f"{op}: {path} should hold the array {name!r}, but holds "
                          f"{', '.join(stored.files) or 'nothing'}; rename the arrays, or get the official file") from e
+    except FileNotFoundError as e:
+        raise FileNotFoundError(f"{op}: there is no file {path}") from e
     except Exception as e:        # zip, zlib, end of file, pickle: numpy raises what its readers raise
         raise ValueError(f"{op}: {name} in {path} cannot be read ({type(e).__name__}: {' '.join(str(e).split())}); the "
                          "file is cut off, damaged or pickled; get it again") from e

@@ -182,7 +182,8 @@ def _segment(model: nn.Module, inputs: Inputs, path: Path, key: str | None = Non
 
     def draw(path):     # one color for each class, the same in each picture of a run
         from matplotlib.pyplot import imsave
-        imsave(path, labels.numpy(), cmap="tab20", vmin=0, vmax=19, format="png")
+        colors, most = ("tab20", 20) if len(inputs.codes) <= 20 else ("nipy_spectral", len(inputs.codes))
+        imsave(path, labels.numpy(), cmap=colors, vmin=0, vmax=most - 1, format="png")
     return Answer(torch.tensor(inputs.codes)[labels].numpy(), [f"{H} × {W} pixels: {', '.join(names)}", *told], draw)
 
 # %% ../../nbs/64_predict.ipynb #b8c05d6e
@@ -190,7 +191,7 @@ def _motion(model: nn.Module, inputs: Inputs, path: Path, key: str | None = None
     "The frame (…, n1, …, nk) that comes next after frames (…, channels, n1, …, nk)."
     x, channels, k = load_array(path, key, "predict"), model.config.in_channels, len(inputs.sizes)
     trained, told, found = " × ".join(map(str, inputs.sizes)), [], x.shape[-k:]
-    framed = x.ndim > k and x.shape[-k - 1] == channels
+    framed = x.ndim > k and x.shape[-k - 1] == channels and x.size
     if framed and found != inputs.sizes and getattr(model.config, "positions", None) == "none":
         told = [f"the model was trained on frames of {trained}; it has no positions, so it takes others too"]
     elif not framed or found != inputs.sizes:

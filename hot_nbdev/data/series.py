@@ -79,6 +79,12 @@ def _once(table: Table, rows: np.ndarray, mend: bool) -> np.ndarray:
 # %% ../../nbs/48_series.ipynb #af765974
 _UNITS = {"(W/m\ufffd)": "(W/m²)", "(\ufffdmol/m\ufffd/s)": "(µmol/m²/s)"}      # in weather.csv
 
+
+def _repaired(names: list[str]) -> list[str]:
+    for broken, right in _UNITS.items():
+        names = [n.replace(broken, right) for n in names]
+    return names
+
 # %% ../../nbs/48_series.ipynb #920dad86
 def _extremes(values: np.ndarray, bad: np.ndarray, names: list[str], lines: np.ndarray) -> dict:
     "For each column a value that lies a million times further from the median than nearly all others: line and value."
@@ -143,8 +149,7 @@ def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked
     values = values.mask(bad) if allowed else values
     if mend and not masked:
         values = values.ffill().bfill()         # the last good value before; at the start the first one
-    for broken, right in _UNITS.items() if mend else ():
-        names = [n.replace(broken, right) for n in names]
+    names = _repaired(names) if mend else names
     times = table.times and table.times.pick(rows)
     return Series(torch.tensor(values.to_numpy()), times, names, report, torch.from_numpy(~bad), every, layout)
 
@@ -198,7 +203,7 @@ def check_like(
     lookback: int,      # rows that the model sees
 ) -> tuple[Tensor, list[str]]:      # the last rows in scaled units, (lookback, N) float32; what is to be told
     "Compare a new series with the one that a model was trained on, and scale its last rows."
-    path, every, names, trained = series.layout.path, about.get("every"), series.names, list(about["names"])
+    path, every, names, trained = series.layout.path, about.get("every"), *map(_repaired, (series.names, list(about["names"])))
     if names != trained:
         first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
         lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]

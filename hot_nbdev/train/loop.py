@@ -128,7 +128,7 @@ class TrainConfig(Config):
                                    least=0, below=1)
     patience: int | None = option(None, "epochs without a better criterion before the run stops early", least=1)
     drop_last: bool = option(False, "leave out a last batch that is not full")
-    seed: int = option(0, "of the order of the data, dropout and augmentation")
+    seed: int = option(0, "of the order of the data, dropout and augmentation", least=-(1 << 42), most=1 << 42)
 
     def check(self):
         if len(self.betas) != 2:
