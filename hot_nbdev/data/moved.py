@@ -31,6 +31,8 @@ def smooth_fields(
     generator: torch.Generator | None = None,
 ) -> Tensor:                            # (F, n1, …, nk), each with mean 0 and variance 1
     "Fields on a torus whose long waves are strong: that with frequencies ω has the amplitude 1/|ω|."
+    if prod(sizes) < 2:
+        raise ValueError(f"smooth_fields: sizes is {tuple(sizes)}, but one position has no waves; give more")
     modes = list(range(1, len(sizes) + 1))
     waves = torch.fft.fftn(white_fields(count, sizes, generator), dim=modes)
     squares = [(torch.fft.fftfreq(n) * n).square() for n in sizes]
@@ -119,6 +121,8 @@ class Shifted(Drawn):
 # %% ../../nbs/62_moved.ipynb #9d71df07
 def _check_sources(fields: Tensor, sizes: Sequence[int], reach: Sequence[int], torus: bool) -> None:
     "Raise unless there is room for three frames in each mode."
+    if not fields.is_floating_point():
+        raise ValueError(f"Shifted: fields are {fields.dtype}, and have no NaN for what is not known; write fields.float()")
     if not len(sizes) == len(reach) == fields.ndim - 1:
         raise ValueError(f"Shifted: fields {tuple(fields.shape)} have {fields.ndim - 1} modes, but sizes is "
                          f"{tuple(sizes)} and reach is {tuple(reach)}; give one number for each mode")
@@ -240,4 +244,4 @@ def motion_data(
     stem = Path(name).stem
     more["input"] |= {"data": stem, "sizes": list(sizes)}
     return Splits(*parts, {"name": stem, "told": [], "counts": counts, "fields": [tuple(f.shape) for f in fields],
-                           "torus": torus, "reach": reach, **more})
+                           **more_of, **more})

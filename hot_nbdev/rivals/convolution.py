@@ -7,7 +7,6 @@ __all__ = ['ResNetConfig', 'monai_network', 'ResNetClassifier']
 
 # %% ../../nbs/59_convolution_library.ipynb #d422974b
 from dataclasses import dataclass
-from math import prod
 
 from torch import Tensor
 
@@ -65,5 +64,5 @@ class ResNetClassifier(Model):
         batch = x.shape[:-4]
         if 0 in batch:                          # MONAI's network needs a sample
             return x.new_zeros(*batch, self.config.classes)
-        y = self.net(x.reshape(prod(batch), *x.shape[-4:]).movedim(-1, 1).contiguous())
+        y = self.net(x.reshape(-1, *x.shape[-4:]).movedim(-1, 1).contiguous())
         return y.reshape(*batch, self.config.classes)

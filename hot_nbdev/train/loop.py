@@ -289,7 +289,7 @@ def train_epochs(run: Run, train, val, augment=None, save_every: int | None = No
 def _train(ends: ExitStack, run: Run, train, val, **options) -> Result:
     "The whole of a run in a folder that is its own; in the end the model is as it was given, with the best weights."
     a = run.accelerator
-    ends.callback(lambda: a.unwrap_model(run.model, keep_fp32_wrapper=False))
+    ends.callback(lambda was=run.bare.training: a.unwrap_model(run.model, keep_fp32_wrapper=False).train(was))
     with torch.random.fork_rng([a.device] if a.device.type == "cuda" else []):
         torch.manual_seed(run.config.seed + a.process_index)
         devices.resume_run(run)

@@ -147,7 +147,7 @@ def _part_facts(part) -> dict | str:
         order = content({k: v for k, v in vars(part.sampler).items() if k not in passing})
         own = getattr(part.batch_sampler, "fingerprint", str)()         # of what decides by itself what a batch is
         loader = {"batch_size": part.batch_size, "drop_last": part.drop_last, "sampler": type(part.sampler).__name__,
-                  "order": order, "batches": own}
+                  "order": order, "batches": own, "collate_fn": content(part.collate_fn)}
         return {"loader": loader, "dataset": _part_facts(part.dataset)}
     part = part.dataset if isinstance(part, Samples) else part
     held = vars(part) if hasattr(part, "__dict__") else {"content": part}        # a list has no attributes
