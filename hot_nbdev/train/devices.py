@@ -97,6 +97,11 @@ def _set_optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer, t
         name, _, key = name.rpartition("/")
         found["state"].setdefault(name, {})[key.removesuffix("!")] = t.item() if key.endswith("!") else t
     states.set_optimizer_state_dict(model, optimizer, found, options=options)
+    kept = {name.rpartition("/")[0] for name in tensors}
+    for group, named in zip(optimizer.param_groups, found["param_groups"]):
+        for p, name in zip(group["params"], named["params"]):
+            if name not in kept:        # it has had no gradient yet, and torch counts a step of zeros
+                optimizer.state.pop(p, None)
 
 # %% ../../nbs/54_devices.ipynb #67ea56f8
 def run_tensors(run) -> dict:
