@@ -152,7 +152,7 @@ def fitted(seed, method, features):
     return {"val": f"{val:.4f}", **scores(guess, data), "cpu_seconds": f"{time.process_time() - start:.2f}", **told}
 
 
-def following(layer, rows, seeds=SEEDS):
+def following(layer, rows):
     "Keys of the runs that a layer (name, setting, budget) still needs and that are known already, or none."
     there = {tuple(r[k] for k in KEY): r for r in rows}
     errors = {}
@@ -164,7 +164,7 @@ def following(layer, rows, seeds=SEEDS):
     if not missing:
         what, *answer = choose({rate: [mean(e)] for rate, e in errors.items()})
         missing = ([("rate", *layer, seed, rate) for rate in answer[0] for seed in RATE_SEEDS] if what == "try" else
-                   [("main", *layer, seed, answer[0]) for seed in seeds])
+                   [("main", *layer, seed, answer[0]) for seed in SEEDS])
     return [key for key in missing if tuple(map(str, key)) not in there]
 
 
@@ -206,14 +206,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="one epoch of each network, nothing written")
     parser.add_argument("--out", default=HERE / "kin.csv", type=Path)
-    parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS, help="deals to run; default: 0 to 9")
-    parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     parser.add_argument("--summary", action="store_true", help="print comparisons from the rows; nothing is run")
     args = parser.parse_args()
     if args.summary:
         print("\n".join(summary(read_rows(args.out))))
         return
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)
     where, classes = about(), deal(0)[1]
 
     def write(key, found):
@@ -227,12 +225,12 @@ def main():
             key = ("main", name, setting, budget, 0, 0.001)
             write(key, run(key, make, cap=1))
             continue
-        while keys := following((name, setting, budget), read_rows(args.out), args.seeds):
+        while keys := following((name, setting, budget), read_rows(args.out)):
             for key in sorted(keys, key=lambda key: key[4]):
                 write(key, run(key, make))
     there = {tuple(r[k] for k in KEY) for r in read_rows(args.out)}
     for name, setting, method, features in simple():
-        for seed in args.seeds:
+        for seed in SEEDS:
             key = ("main", name, setting, "none", seed, "")
             if args.quick or tuple(map(str, key)) not in there:
                 write(key, fitted(seed, method, features))

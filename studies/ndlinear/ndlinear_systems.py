@@ -12,15 +12,16 @@ row is not made again. Data that are not on this machine are named and left out.
 adapted are trained as their own rows say, and kept in the folder --keep.
 """
 import argparse
-import os
 import platform
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
 
+from hot_nbdev.storage import atomic_write
 from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
 from studies.ndlinear.systems import SYSTEMS
 from studies.ndlinear.systems.layers import count
@@ -119,7 +120,7 @@ class Bench:
             net = self.train(first, task, model, seed, rate, "main").model
             if not self.quick:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                save_file(net.state_dict(), path)
+                atomic_write(path, partial(save_file, net.state_dict()))
         system.store[data, seed] = net.eval()
 
     def all(self, system, seeds):
@@ -152,7 +153,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--data", nargs="+", help="these data in place of a system's own, such as ETTm1, with --out")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--seeds", type=int, nargs="+", choices=SEEDS, default=list(SEEDS))
     parser.add_argument("--quick", action="store_true", help="one epoch or 20 steps and one rate; nothing is written")
     parser.add_argument("--summary", action="store_true", help="print differences from the rows; nothing is run")
     parser.add_argument("--out", type=Path, default=HERE / "ndlinear_systems.csv")
@@ -161,7 +162,7 @@ def main():
     args = parser.parse_args()
     if args.data and args.out == HERE / "ndlinear_systems.csv" and not (args.quick or args.summary):
         parser.error("--data needs a file of its own: give it by --out")
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    torch.set_num_threads(1)
     changed = {"data": tuple(args.data)} if args.data else {}
     systems = {name: replace(SYSTEMS[name], **changed) for name in args.systems}
     if args.summary:

@@ -12,7 +12,6 @@ written.
 import argparse
 import copy
 import hashlib
-import os
 import platform
 import sys
 import tempfile
@@ -237,12 +236,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--tasks", nargs="+", choices=SHIFTS, default=list(SHIFTS))
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--seeds", type=int, nargs="+", choices=SEEDS, default=list(SEEDS))
     parser.add_argument("--quick", action="store_true", help="20 steps, one rate and one seed; nothing is written")
     parser.add_argument("--summary", action="store_true", help="print differences from the rows; nothing is run")
     parser.add_argument("--out", type=Path, default=HERE / "peft.csv")
     args = parser.parse_args()
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", 1)))
+    torch.set_num_threads(1)
     if args.summary:
         return print("\n".join(summary(read_rows(args.out))))
     Bench(args.out, args.quick).all(args.tasks, args.models, [0] if args.quick else args.seeds)

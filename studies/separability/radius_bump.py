@@ -117,10 +117,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="two epochs, one seed, nothing written")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_name("radius_bump.csv"))
-    parser.add_argument("--threads", type=int, default=1, help="threads of the CPU")
     parser.add_argument("--summary", action="store_true", help="print comparisons from the rows; nothing is run")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+    torch.set_num_threads(1)
     if args.summary:
         print("\n".join(summary(read_rows(args.out))))
         return
