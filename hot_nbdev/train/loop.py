@@ -99,6 +99,9 @@ def schedule(
 class Average:
     "A copy of a model with the running average of its weights: their mean so far, later an exponential average."
     def __init__(self, model: nn.Module, decay: float = 0.999):     # β: what stays of it at an update, in the long run
+        if any(p.requires_grad and p.dtype.itemsize < 4 for p in model.parameters()):
+            raise ValueError("Average: the mean of weights in half precision would stand still, as its changes are rounded "
+                             "off; train weights in float32, with precision='bf16' of TrainConfig")
         self.module, self.decay, self.updates = copy.deepcopy(model), decay, 0
 
     @torch.no_grad()

@@ -85,7 +85,7 @@ class NearestJob(MotionJob):
         chance, parts = torch.Generator().manual_seed(self.seed), []
         for i, (count, samples) in enumerate(zip(FIELDS.values(), (self.samples, 256, 512), strict=True)):
             parts.append(TASKS[self.data](white_fields(count, self.size, chance), samples, 1000 * self.seed + i))
-        about = {"name": self.data, "told": [], "md5": None, "torus": True, "reach": None,
+        about = {"name": self.data, "told": [], "md5": None,
                  "input": {"own": True, "data": self.data, "sizes": list(self.size)}}
         return Splits(*parts, about)
 
