@@ -173,7 +173,7 @@ def pool_windows(
     "The means over the valid positions of each window."
     if prod(stride) == 1:
         return t
-    valid = t.new_ones(1, *t.shape[2:-1], dtype=torch.bool) if mask is None else mask
+    valid = t.new_ones(1, *t.shape[2:-1]) if mask is None else mask
     w = wide(valid[:, None, ..., None].to(t.dtype))
     total, weight = (patchify(pad_to_patches(u, stride), stride).sum(-2) for u in (wide(t) * w, w))
     return (total / weight.clamp(min=1)).to(t.dtype)
