@@ -93,7 +93,7 @@ def test_the_recipes_of_the_makefile_are_those_of_the_readme():
     assert recipes and all(f"make {recipe}" in readme_text for recipe in recipes), recipes
 
 
-HIDDEN = re.compile(r"^#\|\s*(hide|export$|echo: false|include: false|code-fold|folded)", re.M)
+HIDDEN = re.compile(r"^#\|\s*(hide|export$|echo: false|code-fold|folded)", re.M)
 
 UNSEEN = re.compile(r"^::: \{\.(?:proof|callout-\w+ collapse=\"true\")\}.*?^:::$|\$\$.*?\$\$", re.DOTALL | re.M)
 

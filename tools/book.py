@@ -36,8 +36,8 @@ LISTS = {   # parts whose pages the sidebar does not list one by one; a page of 
 LEDGER = "verdicts.csv"  # of nbs: its rows name the cells that decide them
 LEFT_OUT = "The answer stands in the version of this notebook with answers."
 DRAWN = ('<figure class="schematic"', '<div class="moving"')
-OPTIONS = {"default_exp", "export", "exports", "exporti", "exec_doc", "hide", "hide_line", "slow", "echo", "output",
-           "eval", "include", "label", "fig-cap", "fig-alt", "code-fold", "code-summary", "folded"}
+OPTIONS = {"default_exp", "export", "exports", "exporti", "hide", "echo", "eval", "label", "fig-cap", "fig-alt",
+           "code-fold", "code-summary", "folded"}
 FOLDED = re.compile(r"^#\| folded .*$", re.MULTILINE)  # of exported code: nbdev keeps such a line out of the module
 LONG = 30  # lines of exported code that a page shows at once
 
@@ -127,8 +127,7 @@ class Code:
     @property
     def shown(self) -> bool:
         "Does anything of this cell reach the page?"
-        return not (self.options.keys() & {"hide", "export", "exporti", "default_exp"}
-                    or self.options.get("include") == "false")
+        return not self.options.keys() & {"hide", "export", "exporti", "default_exp"}
 
 
 def unbroken(text: str) -> str:
@@ -214,8 +213,8 @@ class Reader:
             names = ", ".join(re.findall(r"^(?:class|(?:async )?def) (\w+)", body, re.MULTILINE)) or "this part"
             fold = f"Source of {names}: {body.strip().count(chr(10)) + 1} lines"
         alt = options.get("fig-alt", "")
-        shown = [] if options.get("output") == "false" else [self.output(out, alt) for out in outputs]
-        made = {"kind": "code", "id": cell.get("id", ""), "outputs": [s for s in shown if s], "exported": exported,
+        shown = [s for s in (self.output(out, alt) for out in outputs) if s]
+        made = {"kind": "code", "id": cell.get("id", ""), "outputs": shown, "exported": exported,
                 "code": body if options.get("echo") != "false" and body else None, "fold": fold,
                 "label": options.get("label"), "caption": options.get("fig-cap"),
                 "anchor": f"cell-{cell['id']}" if f"{name}#{cell.get('id')}" in self.decisive else None}
