@@ -94,11 +94,10 @@ def draw_forecast(
     ahead: Tensor,          # (h, D), in the same units
     names: Sequence[str],   # of the D series
     path: str | Path,       # PNG to write
-    most: int = 6,          # series to draw
 ) -> None:
-    "The last rows of the first series, and what is expected behind them."
+    "The last rows of the first six series, and what is expected behind them."
     from matplotlib.figure import Figure
-    shown = list(zip(names, past.T.tolist(), ahead.T.tolist(), strict=True))[:most]
+    shown = list(zip(names, past.T.tolist(), ahead.T.tolist(), strict=True))[:6]
     fig = Figure(figsize=(6, 1.3 * len(shown) + 0.5), layout="constrained")
     for ax, (name, before, after) in zip(fig.subplots(len(shown), 1, sharex=True, squeeze=False)[:, 0], shown, strict=True):
         ax.plot(range(1 - len(before), 1), before, label="the file")

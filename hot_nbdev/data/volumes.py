@@ -159,6 +159,8 @@ def load_volumes(
     "A set of MedMNIST in its official split, or an archive of one's own with the same names of arrays."
     check_finding("volume_data", finding)
     path, known, official = Path(name), None, Path(name).suffix != ".npz"
+    if official and channels is not None or not official and size != 28:
+        raise ValueError(f"volume_data: size is of an official set and channels of an .npz, so one of them has no meaning for {name}; leave it out")
     if official:
         flag, classes, source = _medmnist(str(name), size)
         path, known = official_file(flag, source, **finding), np.arange(len(classes))
