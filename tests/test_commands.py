@@ -271,7 +271,6 @@ TRAIN = 'which is not installed: pip install "hot_nbdev[train]"'
 
 @pytest.mark.parametrize("command, lost, words, says", [
     (hot_segment, "accelerate", ["--data", "absent.csv"], f"accelerate, {TRAIN}"),
-    (hot_classify, "sklearn", ["--data", "absent.csv"], f"scikit-learn, {TRAIN}"),
     (hot_classify, "monai", ["--data", "own.npz", "--model", "resnet"], "pip install monai")])
 def test_a_missing_extra_is_named_first(capsys, monkeypatch, command, lost, words, says):
     find = importlib.util.find_spec

@@ -58,6 +58,11 @@ def _guarded(parser: argparse.ArgumentParser, names: Sequence, work: Callable):
         owners = "|".join([parser.prog, *(job_class(kind).__name__ for kind in JOBS)])
         text = re.sub(rf"(^|: )({owners}): ", r"\1", str(e))
         parser.exit(1, f"{parser.prog}: {_as_flags(text, names)}\n")
+    except (MemoryError, RuntimeError) as e:
+        if not re.search("out of memory|allocate", str(e)):
+            raise
+        way = "; take a smaller model or --batch-size, or pieces of a batch by --accumulate" * ("batch_size" in names)
+        parser.exit(1, f"{parser.prog}: {str(e).splitlines()[0]}{way}\n")
     except KeyboardInterrupt:
         again = "; the same command goes on from the last checkpoint (with --no-resume it begins again)" * ("resume" in names)
         parser.exit(130, f"{parser.prog}: stopped{again}\n")
