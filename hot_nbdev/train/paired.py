@@ -112,7 +112,7 @@ def delong(
     (a, b), S = V.mean(1).tolist(), np.cov(V) / p + np.cov(W) / q
     error, spread = math.sqrt(max(S[0, 0] + S[1, 1] - 2 * S[0, 1], 0.0)), math.sqrt(S[0, 0] * S[1, 1])
     low, high = (a - b + error * norm.ppf(share).item() for share in (0.025, 0.975))
-    chance = 2 * norm.sf(abs(a - b) / error).item() if error else float(a == b)
+    chance = 2 * norm.sf(abs(a - b) / error).item() if error else float(abs(a - b) < 1e-12)     # but for rounding
     return Compared(a, b, a - b, error, S[0, 1].item() / spread if spread else math.nan, low, high, chance)
 
 # %% ../../nbs/56_paired.ipynb #e98970c4
