@@ -126,7 +126,8 @@ def paired_t(
     if a.shape != b.shape or a.ndim != 1 or len(a) < 2 or not np.isfinite(a - b).all():
         raise ValueError(f"paired_t: finite numbers of the same two or more seeds are needed, but {a} and {b} came; "
                          "leave out seeds that only one model has")
-    mean, error, of = (a - b).mean(), sem(a - b), t(len(a) - 1)
+    d, of = np.where(np.isclose(a, b, rtol=1e-12, atol=0), 0.0, a - b), t(len(a) - 1)      # zero, but for rounding
+    mean, error = d.mean(), sem(d)
     correlation = np.corrcoef(a, b)[0, 1] if a.std() and b.std() else math.nan
     p = 2 * of.sf(abs(mean) / error) if error else mean == 0
     ends = (mean + error * of.ppf(share) for share in (0.025, 0.975))
