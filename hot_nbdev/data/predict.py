@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import NamedTuple
 
 import numpy as np
@@ -103,6 +104,7 @@ def _check_output(path: str | Path, inputs: Sequence[str | Path], run: str | Pat
             raise ValueError(f"{path} {why} by to=")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=path.parent).close()
     except OSError as e:
         raise ValueError(f"cannot write to {path.parent} ({e.strerror}); name another file by to=") from e
     return path

@@ -138,7 +138,7 @@ def _mended(table: Table, rows: np.ndarray, step: str | None, mend: bool, masked
         [entries] = layout.entries(i + layout.header, i + layout.header + 1)
         raise ValueError(f"load_series: {missing.sum()} cells of {layout.path} have no value, the first in "
                          f"{layout.where(i, table.columns[j])}, which is {entries[table.columns[j]]!r} (empty, NA or the like, "
-                         f"or beyond {ABSURD:g}); mend=True fills them, masked=True hides them from the model")
+                         f"or beyond {ABSURD:g}); mend=True fills them, and training may hide them by masked=True")
     if allowed and bad.all(0).any():
         raise ValueError(f"load_series: column {names[bad.all(0).argmax()]!r} of {layout.path} has no value at all; leave it out")
     every = usual_step(table.times and table.times.pick(rows), step)
