@@ -124,8 +124,11 @@ def test_without_out_another_run_has_another_folder(monkeypatch):
     changes = ({}, {"mend": True}, {"score": (4,)}, {"rate": 1e-3}, {"attention_options": {"pool": "sum"}})
     names = [jobs.run_name(job.replace(**change), job.parts()) for change in changes]
     assert jobs.run_name(job.replace(out="y", cpu=True), job.parts()) == names[0]       # places do not count
+    for shift in (1e8, 1e8 + 1):            # float32 knows multiples of 8 there
+        write_series(shift=shift)
+        names.append(jobs.run_name(job, job.parts()))
     monkeypatch.setattr(type(job), "numbers", lambda self: {"a new default": 1})
-    assert len({*names, jobs.run_name(job, job.parts())}) == 6
+    assert len({*names, jobs.run_name(job, job.parts())}) == 8
 
 
 def test_linear_rivals_train_and_predict(capsys):

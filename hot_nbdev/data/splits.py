@@ -133,7 +133,9 @@ class Splits(NamedTuple):
     def fingerprint(self) -> str:
         "A hash of the parts, of the scale and of the names of columns or classes."
         names = [self.about.get(key) for key in ("names", "classes", "codes")]
-        return digest(*(part.fingerprint() for part in self[:3]), *self.about.get("scaler", ()), *names)
+        mean, std = self.about.get("scaler", (torch.zeros(0),) * 2)
+        places = [round(v, 6) + 0.0 for v in (mean.double() / std.double()).tolist()]   # far from zero float32 does not tell them apart
+        return digest(*(part.fingerprint() for part in self[:3]), mean, std, places, *names)
 
 # %% ../../nbs/51_data_library.ipynb #0bbab907
 class Scaler(NamedTuple):
