@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ..storage import atomic_write
@@ -132,6 +131,7 @@ def set_run_tensors(run, tensors: dict, updates: int) -> None:
 # %% ../../nbs/54_devices.ipynb #94ab6d57
 def write(run, work: Callable) -> None:
     "Do work that writes files of a `Run`, in the first process; a disk that is full says what is left."
+    from safetensors import SafetensorError  # not before something is trained
     try:
         on_main(run.accelerator, work)
     except (OSError, SafetensorError) as e:       # the second of a disk that fills up while tensors are written
