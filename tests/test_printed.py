@@ -37,7 +37,7 @@ def site(tmp_path_factory):
         **{"03_wide": WIDE, "tool": ["# A tool\n\n> For use.", "See @thm-main."]})
     listed, more = root / "_quarto.yml", '      - section: "Workshop"\n        contents:\n          - tool.ipynb\n'
     listed.write_text(listed.read_text().replace("bibliography", f"{more}bibliography", 1))
-    command, env = [sys.executable, book.__file__, "--out", "_site"], os.environ | {"PYTHONPATH": str(root)}
+    command, env = [sys.executable, book.__file__, "--out", "_docs"], os.environ | {"PYTHONPATH": str(root)}
     subprocess.run(command, cwd=root, env=env, check=True)
     return root
 
@@ -45,7 +45,7 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pdf(site):
     pypdf = pytest.importorskip("pypdf", reason="not printed: pypdf is not here")
-    said = printed.make_pdf(site / "_site", site, site / "book.pdf")
+    said = printed.make_pdf(site / "_docs", site, site / "book.pdf")
     return pypdf.PdfReader(site / "book.pdf"), said
 
 
@@ -83,7 +83,7 @@ def test_the_pdf_has_theorems_equations_figures_and_solutions_and_no_marks_of_th
 
 @pytest.fixture(scope="module")
 def press(site):
-    with closing(printed.Press(site / "_site")) as press:
+    with closing(printed.Press(site / "_docs")) as press:
         yield press
 
 
@@ -91,7 +91,7 @@ def press(site):
 def test_nothing_printed_has_a_bar_to_scroll_it_by(site, press):
     "On paper a box that scrolls is cut off, or shows its bar at the foot of the page."
     cell = '<div class="cell"><div class="output"><table><tr><td>1</td></tr></table></div></div>'
-    body = cell + "".join(printed.article(site / "_site", name) for name in ("first", "second", "wide"))
+    body = cell + "".join(printed.article(site / "_docs", name) for name in ("first", "second", "wide"))
     scrolls = """return [...document.querySelectorAll("body *")]
         .filter(e => /auto|scroll/.test(getComputedStyle(e).overflow)).map(e => `${e.tagName}.${e.className}`)"""
     press.show("all", body)
@@ -133,17 +133,17 @@ def test_nothing_reaches_over_the_edge(pdf):
     ("</article>", f"<table><tr>{30 * ('<td>' + 33 * 'x')}</tr></table></article>", "wider than the page: .*xxx"),
     ("_images/", "gone/", "did not come: .*gone")])
 def test_what_cannot_be_printed_is_told(site, press, old, new, says):
-    body = printed.article(site / "_site", "first")
+    body = printed.article(site / "_docs", "first")
     with pytest.raises(printed.BookError, match=f"first: {says}"):
         press.show("first", body.replace(old, new, 1))
 
 
 def test_the_epub_is_what_the_format_asks(site):
-    command = [sys.executable, epub.__file__, "--site", "_site", "--out", "book.epub"]
+    command = [sys.executable, epub.__file__]
     done = subprocess.run(command, cwd=site, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "book.epub: 10 pages, 1 pictures, 0." in done.stdout
-    with zipfile.ZipFile(site / "book.epub") as archive:
+    assert "smallbook.epub: 10 pages, 1 pictures, 0." in done.stdout
+    with zipfile.ZipFile(site / "_build" / "smallbook.epub") as archive:
         first = archive.infolist()[0]
         assert (first.filename, first.compress_type, archive.read(first)) == ("mimetype", 0, b"application/epub+zip")
         files = {name: archive.read(name).decode() for name in archive.namelist()

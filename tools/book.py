@@ -507,13 +507,10 @@ NOT_FOUND = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="robots" content="noindex"><title>Page not found - {title}</title>
 <style>:root {{ color-scheme: light dark }} body {{ max-width: 34rem; margin: 18vh auto; padding: 0 1.2rem;
-font: 1.1rem/1.6 Charter, Georgia, serif }} a {{ color: LinkText }}
-input, button {{ padding: .3rem; font: inherit }}</style>
+font: 1.1rem/1.6 Charter, Georgia, serif }} a {{ color: LinkText }}</style>
 </head><body><main><h1>This page is not here</h1>
-<p>The address may be mistyped, or the chapter has moved. <a href="{home}">Start at the front page</a>, or look for what
-you need:</p>
-<form action="{home}" role="search"><label for="q">Search the book</label><br><input id="q" name="q" type="search">
-<button>Search</button></form></main></body></html>
+<p>The address may be mistyped, or the chapter has moved. <a href="{home}">Search from the front page</a>.</p>
+</main></body></html>
 """
 
 

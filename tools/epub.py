@@ -1,7 +1,6 @@
-"""The book as an EPUB 3, from the pages of the site, by pandoc: `python tools/epub.py [--site DIR] [--out FILE]`.
+"""The book as an EPUB 3, from the pages of the site, by pandoc: `python tools/epub.py`.
 
-What is folded on the site is open here. The part "Workshop" is left out unless --workshop asks for it; links to it lead
-to the site.
+What is folded on the site is open here. The part "Workshop" is left out; links to it lead to the site.
 """
 
 import json
@@ -63,12 +62,12 @@ def xhtml(markup: str, address=str):
     return soup
 
 
-def make_epub(site: Path, root: Path, out: Path, workshop: bool = False) -> str:
+def make_epub(site: Path, root: Path, out: Path) -> str:
     "Parts, in them chapters, in them sections, as pandoc knows them; what stands between is left as it is."
     import pypandoc
 
     s = Structure(root)
-    pages = list(articles(site, s, workshop))
+    pages = list(articles(site, s))
     listed = [f'<li><a href="{name}.html#{anchor}">{text}</a></li>' for text, name, anchor in statements(pages)]
     pages.append(("", "statements", f"<article><h1>{INDEX}</h1><ul>{''.join(listed)}</ul></article>"))
     heads, files = [], {}
@@ -120,4 +119,4 @@ def check(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    main("The whole book as an EPUB.", "epub", make_epub)
+    main("epub", make_epub)

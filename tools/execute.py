@@ -78,17 +78,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("notebooks", nargs="*", type=Path, help="chapters to run (default: all)")
     parser.add_argument("--write", action="store_true", help="store the outputs in nbs/ and clean them")
-    parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="chapters that run at a time")
     args = parser.parse_args()
     sources = [p.resolve() for p in args.notebooks] or sorted(NBS.glob("[!._]*.ipynb"))
     targets = sources if args.write else [COPY / p.name for p in sources]
     if not args.write:
         shutil.rmtree(COPY, ignore_errors=True)
         shutil.copytree(NBS, COPY, ignore=shutil.ignore_patterns("_proc", ".ipynb_checkpoints", "nbdev.yml"))
-    # each process gets its share of the cores, so that two chapters do not fight over them
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // args.workers)))
-    start = time.perf_counter()
-    with ThreadPoolExecutor(args.workers) as pool:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")       # so that two chapters do not fight over the cores
+    with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(execute_apart, source if args.write else target, target)
                 for source, target in zip(sources, targets, strict=True)]
         for number, (source, target, job) in enumerate(zip(sources, targets, jobs, strict=True), 1):
@@ -101,7 +98,6 @@ def main():
                 print(f"      stored outputs of cells {cells} differ from this run; --write stores these")
     for source in sources if args.write else ():
         subprocess.run([Path(sys.executable).parent / "nbdev_clean", "--fname", source], check=True, cwd=ROOT)
-    print(f"executed {len(jobs)} chapters in {time.perf_counter() - start:.1f} s")
 
 
 if __name__ == "__main__":

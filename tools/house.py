@@ -18,7 +18,7 @@ import nbformat
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, NBS = ROOT / "hot_nbdev", ROOT / "nbs"
 OPEN = ["__init__", "_modidx"]      # the front door, and nbdev's index: no rooms
-MOST = 449
+MOST = 350
 
 
 def writers(folder=NBS):

@@ -1,11 +1,10 @@
-"""The whole book as a PDF: `python tools/printed.py [--site DIR] [--out FILE] [--workshop]`.
+"""The whole book as a PDF: `python tools/printed.py`, from the site in _docs.
 
 Chromium prints the pages of the site one by one, since the time for a document grows faster than its length, and pypdf
-binds them behind title and contents. What is looked up and never read in a row, the part "Workshop", is left out unless
-it is asked for; links to it lead to the published site.
+binds them behind title and contents. What is looked up and never read in a row, the part "Workshop", is left out; links
+to it lead to the published site.
 """
 
-import argparse
 import base64
 import io
 import re
@@ -71,10 +70,10 @@ def article(site: Path, name: str) -> str:
     return body.replace("<article>", '<article id="top">', 1)
 
 
-def articles(site: Path, s: Structure, workshop: bool = False):
+def articles(site: Path, s: Structure):
     "(the part that begins here, name, text) of all pages in the order of the sidebar; last, the references."
     before = ""
-    listed = [(part, page_of(name)) for part, pages in s.parts for name, _ in pages if workshop or part != "Workshop"]
+    listed = [(part, page_of(name)) for part, pages in s.parts for name, _ in pages if part != "Workshop"]
     for part, name in [*listed, ("", "references")]:
         yield part * (part != before), name, article(site, name)
         before = part
@@ -146,20 +145,17 @@ class Press:
 
 
 def cover(s: Structure) -> str:
-    "The title page; its picture is a product of two maps, as chapter 8 draws it."
-    rows, columns = (2, 5, 9, 14, 9, 5, 2), (3, 12, 5, 2, 5, 12, 3)
-    cell = '<rect x="{}" y="{}" width="37" height="37" fill="#1f5f99" fill-opacity="{:.2f}"/>'
-    cells = "".join(cell.format(40 * c, 40 * r, a * b / 180 + 0.04) for r, a in enumerate(rows)
-                    for c, b in enumerate(columns))
+    "The title page, with the picture that stands for the site elsewhere."
+    picture = f'<img src="{escape(s.image)}" alt="">' if s.image else ""
     return (f'<section class="cover"><h1>{escape(s.title)}</h1><p><em>{escape(s.description)}</em></p>'
-            f'<svg viewBox="0 0 277 277" aria-hidden="true">{cells}</svg><p>{escape(s.settings["author"])}</p>'
+            f'{picture}<p>{escape(s.settings["author"])}</p>'
             f'<p>Version {escape(s.settings["version"])} · {escape(s.url)}</p></section>')
 
 
-def make_pdf(site: Path, root: Path, out: Path, workshop: bool = False) -> str:
+def make_pdf(site: Path, root: Path, out: Path) -> str:
     "Pages, then the index of their statements; last what stands before them and names the numbers of their pages."
     s = Structure(root)
-    pages = list(articles(site, s, workshop))
+    pages = list(articles(site, s))
     sections = {name: re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) for _, name, body in pages}
     usual = Counter(title for found in sections.values() for _, title in found)     # such as "Exercises"
     outline = []
@@ -223,20 +219,16 @@ def bind(press: Press, s: Structure, outline: list[tuple], out: Path) -> None:
     writer.write(out)
 
 
-def main(about: str, kind: str, make) -> None:
-    "The command that makes a file of the whole book, with the part “Workshop” or without it."
-    parser = argparse.ArgumentParser(description=about)
-    parser.add_argument("--site", type=Path, default=Path("_docs"), help="the site (default: _docs)")
-    parser.add_argument("--out", type=Path, help=f"the file (default: _build/NAME.{kind})")
-    parser.add_argument("--workshop", action="store_true", help="with the part “Workshop”")
-    options, root = parser.parse_args(), Path.cwd()
-    out = options.out or root / "_build" / f"{Structure(root).settings['lib_name']}.{kind}"
-    out.parent.mkdir(parents=True, exist_ok=True)
+def main(kind: str, make) -> None:
+    "Make a file of the whole book, _build/NAME.kind, from the site in _docs."
+    root = Path.cwd()
+    out = root / "_build" / f"{Structure(root).settings['lib_name']}.{kind}"
+    out.parent.mkdir(exist_ok=True)
     try:
-        print(f"{out}: {make(options.site.resolve(), root, out, options.workshop)}")
+        print(f"{out}: {make(root / '_docs', root, out)}")
     except BookError as error:
         sys.exit(f"The book was not made:\n{error}")
 
 
 if __name__ == "__main__":
-    main("The whole book as a PDF.", "pdf", make_pdf)
+    main("pdf", make_pdf)
