@@ -30,6 +30,7 @@ STATEMENT = re.compile(r'<div id="([^"]+)" class="book-statement [^"]*">\s*<p><s
 SETTLED = """
 const [column, done] = arguments, all = what => [...document.querySelectorAll(what)];
 (async () => {
+  if (document.readyState != "complete") await new Promise(loaded => addEventListener("load", loaded));
   const missing = all("link[rel=stylesheet]").filter(link => !link.sheet);
   await document.fonts.ready;
   await Promise.all(all("img").map(image => image.decode().catch(() => missing.push(image))));
@@ -145,10 +146,9 @@ class Press:
 
 
 def cover(s: Structure) -> str:
-    "The title page, with the picture that stands for the site elsewhere."
-    picture = f'<img src="{escape(s.image)}" alt="">' if s.image else ""
+    "The title page, with the sign of the site."
     return (f'<section class="cover"><h1>{escape(s.title)}</h1><p><em>{escape(s.description)}</em></p>'
-            f'{picture}<p>{escape(s.settings["author"])}</p>'
+            f'<img src="{escape(s.favicon)}" alt=""><p>{escape(s.settings["author"])}</p>'
             f'<p>Version {escape(s.settings["version"])} · {escape(s.url)}</p></section>')
 
 
