@@ -1,9 +1,15 @@
-"""Rows of a study that are made anew, while those of data that are not at hand stay."""
+"""Rows of a study that are made anew, while those of data that are not at hand stay, and its texts."""
 from pathlib import Path
 
 from filelock import FileLock
 
+from hot_nbdev.storage import atomic_write
 from hot_nbdev.train.results import read_rows, write_csv
+
+
+def put_text(path, text):
+    "Write a file as a whole, such as tables.json, or leave it as it was."
+    atomic_write(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def put(path, rows, *key):

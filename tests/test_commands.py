@@ -370,12 +370,14 @@ def test_a_table_brings_its_seeds_and_a_file_says_where_its_numbers_come_from(ca
     assert capsys.readouterr().out.count(said) == times
 
 
-@pytest.mark.parametrize("table, value, message", [
-    ("forecasting-days", "horizon=x", "horizon is 'x'; give a whole"),
-    ("marks-adrenal", "horizon=96", "there is no setting 'horizon'"), ("ablations", "seed=1", "are chosen by --seeds"),
+@pytest.mark.parametrize("words, status, message", [
+    ("forecasting-days --set horizon=x", 1, "horizon is 'x'; give a whole"),
+    ("marks-adrenal --set horizon=96", 1, "there is no setting 'horizon'"),
+    ("ablations --set seed=1", 1, "are chosen by --seeds"), ("", 2, "--dry-run is for the runs of a table; name one"),
+    ("kin.csv --seeds 1", 2, "--seeds is for the runs of a table; name one, which kin.csv is not"),
 ])
-def test_settings_that_a_table_cannot_have_are_named(capsys, table, value, message):
-    assert message in fails(capsys, hot_reproduce, table, "--set", value, "--dry-run")
+def test_what_a_table_or_a_file_cannot_have_is_named(capsys, words, status, message):
+    assert message in fails(capsys, hot_reproduce, *words.split(), "--dry-run", status=status)
 
 
 def test_tables_and_tuples_among_the_settings_of_a_table(capsys):

@@ -19,6 +19,12 @@ def test_a_fault_of_the_house_is_seen(arrows, written, lines, private, fault):
     assert fault in house.faults(arrows, written, lines, private)
 
 
+def test_a_mistyped_option_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        house.main(["--chek"])
+    assert "unrecognized arguments: --chek" in capsys.readouterr().err
+
+
 def test_imports_within_functions_and_by_relative_names_count(tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("tensor", "kernels", "cost"):

@@ -22,16 +22,11 @@ def maps(*shape, sizes=(3, 4), blocks=2):
     return [[torch.randn(*shape, n, n).softmax(-1) for n in sizes] for _ in range(blocks)]
 
 
-def test_settings_of_matplotlib_stay_as_they_are():
-    before = dict(matplotlib.rcParams)
-    fig = plot_maps(maps(5, 2))
-    assert dict(matplotlib.rcParams) == before and plt.fignum_exists(fig.number)
-
-
 @pytest.mark.parametrize("batch", [(), (5,), (5, 2)])
 def test_the_grid_is_modes_times_blocks_by_heads_in_one_scale(batch):
-    found = maps(*batch, 3)
+    found, before = maps(*batch, 3), dict(matplotlib.rcParams)
     fig = plot_maps(found, ["time", "series"])
+    assert dict(matplotlib.rcParams) == before and plt.fignum_exists(fig.number)
     images = [image for ax in fig.axes for image in ax.images]
     assert len(images) == 2 * 2 * 3 and len({image.get_clim() for image in images}) == 1
     labels = [ax.get_ylabel() for ax in fig.axes if ax.get_ylabel() and ax.images]

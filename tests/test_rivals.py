@@ -44,14 +44,6 @@ def test_a_field_model_is_made_saved_and_loaded_by_name_and_takes_any_batch(kind
     assert model.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
 
 
-def test_on_a_torus_it_commutes_with_shifts():
-    "Page 61 has the Fourier network's shifts."
-    torch.manual_seed(0)
-    model = fields.DilatedNet(fields.DilatedConfig(width=3, padding="circular")).double()
-    x = torch.randn(1, 32, 32, 1, dtype=torch.float64)
-    assert_close(model(x.roll((5, -7), (1, 2))), model(x).roll((5, -7), (1, 2)))
-
-
 def test_the_dilated_network_reaches_as_far_as_its_dilations():
     net = fields.DilatedNet(fields.DilatedConfig(width=1, dilations=(1, 2, 4), order=1)).double()
     for norm in net.norms:                                      # the norms see all of the field

@@ -95,6 +95,11 @@ def test_each_file_of_a_study_is_made_by_tables_or_by_one_script_and_its_readme_
     assert {path.name for path in ROOT.glob("bench/rows/*.csv")} <= SCRIPTS.keys()
 
 
+def test_a_study_writes_its_texts_as_a_whole():
+    scripts = {path.name: path.read_text(encoding="utf-8") for path in ROOT.glob("studies/**/*.py")}
+    assert [name for name, text in scripts.items() if ".write_text(" in text] == ["rows.py"]
+
+
 @pytest.mark.parametrize("file", SCRIPTS)
 def test_a_script_is_there_and_knows_its_table_and_options(file):
     command, adds = SCRIPTS[file]

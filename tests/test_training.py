@@ -30,7 +30,7 @@ from hot_nbdev.models import HOTClassifier, HOTForecaster, HOTSegmenter, load_mo
 from hot_nbdev.train import loop, runs
 from hot_nbdev.train.devices import make_accelerator
 from hot_nbdev.train.loop import TrainConfig, evaluate, fit
-from hot_nbdev.train.parts import Tensors, as_part, sampled
+from hot_nbdev.train.parts import Sampled, Tensors, as_part
 from hot_nbdev.train.results import read_rows
 from hot_nbdev.train.runs import Checkpoints
 from hot_nbdev.train.tasks import Classification, Forecasting, Segmentation
@@ -184,12 +184,6 @@ def test_a_terminal_that_does_not_know_its_width_has_a_bar(monkeypatch):
     assert b"| 0/7 [" in said        # the next is drawn a tenth of a second later
 
 
-def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
-    model, state = classifier(), torch.get_rng_state()
-    run(tmp_path, model=model, config=ONE)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_a_damaged_checkpoint_is_passed_over_and_a_cut_best_model_found_before_training(whole, tmp_path, capsys):
     with pytest.raises(Killed):
         run(tmp_path, 7)
@@ -222,9 +216,12 @@ def test_a_disk_that_fills_up_names_the_last_good_checkpoint(tmp_path, monkeypat
         run(tmp_path)
 
 
-def test_it_stops_early(tmp_path):
+def test_random_numbers_of_the_caller_are_left_alone(tmp_path):
+    "By a run that stops early."
     config = TrainConfig(epochs=50, batch_size=8, rate=1e-12, patience=2)
-    result = small(config, classifier(0.0), tmp_path)
+    model, state = classifier(), torch.get_rng_state()
+    result = small(config, model, tmp_path)
+    assert torch.equal(torch.get_rng_state(), state)
     assert (result.stopped, result.epochs, result.best["epoch"]) == ("early", 3, 1)
 
 
@@ -367,10 +364,8 @@ def test_a_damaged_fingerprint_is_another_run(one):
 
 
 def test_a_second_run_in_the_same_folder_at_once_is_refused(tmp_path):
-    "And taken once the lock is free."
     with FileLock(tmp_path / ".lock"), pytest.raises(ValueError, match="another process trains in .*; wait"):
         small(ONE, folder=tmp_path)
-    assert small(ONE, folder=tmp_path).stopped == "finished"
 
 
 class Masked(nn.Module):
@@ -446,7 +441,7 @@ def test_some_samples_of_a_part_are_an_epoch(tmp_path):
     x, y = torch.randn(13, 4), torch.arange(13) % 2
 
     def start(x, samples=16):
-        part = sampled(as_part(list(zip(x, y, strict=True))), samples)
+        part = Sampled(as_part(list(zip(x, y, strict=True))), samples)
         return fit(nn.Linear(4, 2), part, Tensors(x, y), Classification(2), ONE, tmp_path)
     assert start(x).best["step"] == start(x).best["step"] == 2
     for other in ({"x": x + 1}, {"x": x, "samples": 17}):
@@ -485,9 +480,17 @@ def test_callbacks_are_told_of_each_epoch_and_may_stop_the_run(tmp_path):
     assert run(tmp_path, stop=0)[1] == result               # it has ended, and is not run again
 
 
-def test_a_model_with_nothing_to_train_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="no weight of the model is to be trained"):
-        small(ONE, classifier().requires_grad_(False), tmp_path)
+@pytest.mark.parametrize("change, says", [
+    (dict(model=classifier().requires_grad_(False)), "no weight of the model is to be trained"),
+    (dict(parts=(pictures(8).tensors, pictures(8))), r"a tuple is no part, .*give Tensors\(x, y\)"),
+    (dict(optimizer=torch.optim.SGD), "optimizer is <class .*give a function of the groups of parameters"),
+    (dict(callbacks=print), r"callbacks is <built-in function print>; .*callbacks=\[function\]"),
+    (dict(task=type("Misnamed", (Classification,), {"criterion": "accuracy"})(2)),
+     "criterion of the task 'classification' is 'accuracy', but its metrics are loss, auc, acc; name one"),
+], ids=lambda c: "-".join(c) if isinstance(c, dict) else "")
+def test_what_cannot_be_trained_is_named(tmp_path, change, says):
+    with pytest.raises((ValueError, TypeError), match=says):
+        small(**{"config": ONE, "folder": tmp_path, **change})
 
 
 def unbroken_and_resumed(folder):

@@ -7,6 +7,7 @@ A module stands one floor above the highest that it imports. An import inside a 
 What a table of names holds as text (`"hot_nbdev.adapters:…"`) and imports on use is no arrow: so an early module can
 be open to a later one without knowing it.
 """
+import argparse
 import ast
 import graphlib
 import re
@@ -89,7 +90,10 @@ def faults(arrows, written, lines, private, most=MOST):
     return found
 
 
-def main():
+def main(argv=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="fail if something is wrong")
+    given = parser.parse_args(argv)
     arrows, files, written = graph(), modules(), writers()
     lines = {n: len(p.read_text().splitlines()) for n, p in files.items()}
     wrong = faults(arrows, written, lines, {n: private_imports(p, n) for n, p in files.items()})
@@ -100,7 +104,7 @@ def main():
     print(f"\n{len(arrows)} modules, {sum(lines.values())} lines, {max(level.values())} floors, "
           f"{sum(map(len, arrows.values()))} arrows; longest: {max(lines, key=lines.get)}, {max(lines.values())} lines")
     print("\n".join(wrong) or "no circle, one writer for each module, no private import")
-    sys.exit("--check" in sys.argv[1:] and bool(wrong))
+    sys.exit(given.check and bool(wrong))
 
 
 if __name__ == "__main__":

@@ -33,43 +33,45 @@ def _figure(parts, seen, alt) -> str:
             f'aria-hidden="true"><g fill="none" stroke="currentColor" stroke-linejoin="round">{drawn}</g></svg></figure>')
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e007
+def _look(fill: str, strength: float, width: float, dash: str) -> str:
+    "How a path is filled and drawn, as attributes of SVG."
+    filled = f' fill="{COLORS[fill]}" fill-opacity="{_short(strength)}"' if fill else ""
+    drawn = f' stroke-width="{_short(width)}"' if width else ' stroke="none"'
+    return filled + drawn + (f' stroke-dasharray="{dash}"' if dash else "")
+
+def _word(x: float, y: float, words: str, size: float, anchor: str, bold: bool) -> str:
+    "A line of words as an element of SVG, y in its middle."
+    look = f'font-size="{_short(size)}" text-anchor="{anchor}"' + ' font-weight="600"' * bold
+    return f'<text x="{_short(x)}" y="{_short(y + 0.35 * size)}" {look} fill="currentColor" stroke="none">{escape(words)}</text>'
+
+# %% ../../nbs/44_drawing.ipynb #871a275d
 class Schematic:
     "A drawing that a notebook shows: lines and words in the color of the text around it, on no ground of its own."
     def __init__(self, alt: str):     # what is seen, in words
         self.alt, self.parts, self.seen = alt, [], []    # seen: points that the page must have room for
 
     def path(
-        self,
-        points: Sequence,          # of (x, y), y downwards
-        fill: str = "", strength: float = 0.3,     # "a" blue, "b" orange, "c" green, "n" gray, "" for none; its opacity, 0 to 1
-        closed: bool = True,       # is the last point joined to the first?
-        width: float = 1, dash: str = "",          # of the line, 0 for none; such as "4 3"
-        solid: bool = False,       # hide what was drawn below?
-    ) -> "Schematic":              # the drawing itself
+        self, points: Sequence,                        # of (x, y), y downwards
+        fill: str = "", strength: float = 0.3,         # "a" blue, "b" orange, "c" green, "n" gray, "" for none; its opacity, 0 to 1
+        closed: bool = True, solid: bool = False,      # join the last point to the first? hide what was drawn below?
+        width: float = 1, dash: str = "",              # of the line, 0 for none; such as "4 3"
+    ) -> "Schematic":                                  # the drawing itself
         "Add a line through the points, filled if a color is given."
         self.seen += points
         shape = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points) + "Z" * closed
-        if solid:
-            self.parts.append((f' fill="{PAPER}" stroke="none"', shape))
-        look = f' fill="{COLORS[fill]}" fill-opacity="{_short(strength)}"' if fill else ""
-        look += f' stroke-width="{_short(width)}"' if width else ' stroke="none"'
-        self.parts.append((look + (f' stroke-dasharray="{dash}"' if dash else ""), shape))
+        self.parts += [(f' fill="{PAPER}" stroke="none"', shape)] * solid + [(_look(fill, strength, width, dash), shape)]
         return self
 
     def text(
-        self,
-        x: float, y: float,        # where the words begin or have their middle, see anchor; the middle of the line of text
-        words: str,
-        size: float = 15, anchor: str = "middle",  # in pixels at full width; "start" or "middle" of the words is at x
+        self, x: float, y: float, words: str,          # x where they begin or have their middle, see anchor; y their middle
+        size: float = 15, anchor: str = "middle",      # in pixels at full width; "start" or "middle" of the words is at x
         bold: bool = False,
-    ) -> "Schematic":              # the drawing itself
+    ) -> "Schematic":                                  # the drawing itself
         "Add a line of words, if there are any; its width is guessed, since no font is known here."
         width = 0.56 * size * len(words)
         left = x - width / 2 * (anchor == "middle")
         self.seen += [(left, y - 0.6 * size), (left + width, y + 0.6 * size)] * bool(words)
-        look = f'font-size="{_short(size)}" text-anchor="{anchor}"' + ' font-weight="600"' * bold
-        self.parts += [("", f'<text x="{_short(x)}" y="{_short(y + 0.35 * size)}" {look} fill="currentColor" stroke="none">'
-                            f"{escape(words)}</text>")] * bool(words)
+        self.parts += [("", _word(x, y, words, size, anchor, bold))] * bool(words)
         return self
 
     def _repr_html_(self) -> str:
@@ -106,6 +108,15 @@ def cells(
 # %% ../../nbs/44_drawing.ipynb #5ba9e011
 SLANT = 0.38     # how far one step in depth goes to the right and up, in steps along the front
 
+def _block(at, low, steps, unit) -> list:
+    "Outline, top, right and front of a block that begins at `low`; a corner is 0 or 1 along each mode."
+    def corner(bits):
+        i, j, l = (m + s * int(b) for m, s, b in zip(low, steps, bits))
+        return at[0] + unit * (j + SLANT * l), at[1] + unit * (i - SLANT * l)
+    paths = "000 001 011 111 110 100", "000 001 011 010", "010 011 111 110", "000 010 110 100"
+    return [[corner(bits) for bits in path.split()] for path in paths]
+
+# %% ../../nbs/44_drawing.ipynb #157d0c86
 def cube(
     d: Schematic,
     at: tuple,                       # (x, y) of the top left corner of the front
@@ -128,14 +139,6 @@ def cube(
                 d.path(face, *fill(i, j, l), width=0.8)
     size = [n + gap * (p - 1) for n, p in zip(shape, pieces)]
     return at[0] + unit * (size[1] + SLANT * size[2]), at[1] + unit * size[0]
-
-def _block(at, low, steps, unit) -> list:
-    "Outline, top, right and front of a block that begins at `low`; a corner is 0 or 1 along each mode."
-    def corner(bits):
-        i, j, l = (m + s * int(b) for m, s, b in zip(low, steps, bits))
-        return at[0] + unit * (j + SLANT * l), at[1] + unit * (i - SLANT * l)
-    paths = "000 001 011 111 110 100", "000 001 011 010", "010 011 111 110", "000 010 110 100"
-    return [[corner(bits) for bits in path.split()] for path in paths]
 
 # %% ../../nbs/44_drawing.ipynb #5ba9e014
 def matrix(

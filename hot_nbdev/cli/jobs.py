@@ -8,6 +8,7 @@ __all__ = ['PAPERS', 'DECIDED', 'JOBS', 'fields_of', 'Places', 'Job', 'config_fo
 
 # %% ../../nbs/65_jobs.ipynb #9d301a05
 import dataclasses
+import difflib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -29,7 +30,7 @@ from ..names import found
 from ..train.devices import make_accelerator
 from ..train.loop import TrainConfig, evaluate, fit
 from ..train.paired import add_rows, scores_name
-from ..train.parts import sampled
+from ..train.parts import Sampled
 from ..train.results import check_results, row
 from ..train.runs import content
 from ..train.tasks import Classification, Forecasting, Task, balanced_weights
@@ -116,6 +117,13 @@ class _Grouped(Config):
         counts = parts.about["class_counts"]["train"]
         return None if self.class_weights == "none" else balanced_weights(torch.arange(len(counts)).repeat_interleave(counts), len(counts))
 
+# %% ../../nbs/65_jobs.ipynb #41265cf4
+def _lost(job: Config) -> list:
+    "Names of the settings that were changed and that the model in use does not have."
+    others = ["model_option"] if job.model == "hot" else {*job.groups()["model"]} - {"model", "model_option"}
+    plain = lambda f: f.default_factory() if f.default is dataclasses.MISSING else f.default
+    return [f.name for f in dataclasses.fields(job) if f.name in others and getattr(job, f.name) != plain(f)]
+
 # %% ../../nbs/65_jobs.ipynb #9d301a41
 @dataclass(frozen=True)
 class Job(_Grouped):
@@ -134,31 +142,24 @@ class Job(_Grouped):
         if self.combine and self.attention not in ("hot1", "hot2", "tied", "tied-mix"):
             raise ValueError(f"{name}: combine is {self.combine!r}, which attention {self.attention!r} does not have; "
                              "choose --attention hot1, hot2 or tied, or --attention product or sum without --combine")
-        others = ["model_option"] if hot else [n for n in self.groups()["model"] if n not in ("model", "model_option")]
-        plain = lambda f: f.default_factory() if f.default is dataclasses.MISSING else f.default
-        lost = [f.name for f in dataclasses.fields(self) if f.name in others and getattr(self, f.name) != plain(f)]
-        if lost:
+        if lost := _lost(self):
             raise ValueError(f"{', '.join(lost)}: settings of {'a rival' if hot else 'the Transformer'}, but model is {self.model!r}; "
                              f"leave them out{'' if hot else ', or give those of the rival by --model-option'}")
 
-    def decided(self) -> dict:
-        "What these settings say of the data's sizes."
+    def decided(self) -> dict:                  # what these settings say of the data's sizes
         return {}
 
-    def rival(self, decided: dict) -> dict:
-        "Settings of the model in the Transformer's place."
+    def rival(self, decided: dict) -> dict:     # settings of the model in the Transformer's place
         return dict(model=self.model, in_channels=decided["in_channels"], classes=decided["classes"])
 
-    def patches(self, k: int) -> tuple:
-        "One patch for all k modes."
+    def patches(self, k: int) -> tuple:         # one patch for all k modes
         return self.patch * k
 
     def augmentation(self, parts) -> Callable | None:
         "What changes each training batch."
 
     @property
-    def label(self) -> str:
-        "What a row and a folder are called after: the kind of attention, or the rival."
+    def label(self) -> str:                     # the kind of attention, or the rival, which names rows and folders
         return self.attention if self.model == "hot" else self.model
 
 # %% ../../nbs/65_jobs.ipynb #9d301a17
@@ -261,6 +262,9 @@ JOBS = {        # name of the command, without hot_ -> its settings, or 'module:
 
 def job_class(kind: str) -> type:
     "The settings of a command by its name, one of JOBS: a subclass of `Job`."
+    if kind not in JOBS:
+        near = "".join(f"; did you mean {name!r}?" for name in difflib.get_close_matches(kind, JOBS, 1))
+        raise ValueError(f"job_class: kind is {kind!r}; choose one of {', '.join(JOBS)}{near}")
     return found(JOBS, kind)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a26
@@ -321,7 +325,8 @@ def _trained(job: Job, parts, model, x: torch.Tensor, name: str, folder: Path, a
     hidden = len(parts.train[torch.tensor([0])]) == 3
     inputs = Inputs.from_dict({**data["input"], "task": job.kind, "masked": hidden})         # how the data were prepared
     about = {**{key: numbers[key] for key in job.groups()["data"] if key != "score"}, "content": content(parts.fingerprint())}
-    result = fit(model, sampled(parts.train, job.draws), parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
+    train = Sampled(parts.train, job.draws) if job.draws else parts.train
+    result = fit(model, train, parts.val, task, config, folder, resume=job.resume, overwrite=job.overwrite,
                  augment=job.augmentation(parts), save_every=job.save_every, progress=job.progress,
                  accelerator=accelerator, about=about, files={"input.json": f"{inputs}\n"})
     for horizon in (job.score or (job.horizon,)) if job.kind == "forecast" else (None,):

@@ -59,13 +59,9 @@ def _convolution(config: FieldConfig, channels: int, out: int, width: int = 1, d
 class AxialTokenAttention(nn.Module):
     "Axial attention, and beside it one token that reads all positions and is read by all of them."
     def __init__(
-        self,
-        dim: int,                   # size of the feature mode
-        heads: int,                 # number of heads; divides dim
-        order: int,                 # number k of positional modes
-        *,
-        qk_norm: bool = False,      # LayerNorm on queries and keys, per head?
-        causal: Sequence[int] = (), # must be empty: the token sees everything
+        self, dim: int, heads: int, order: int, # of the layer
+        *, qk_norm: bool = False,               # LayerNorm on queries and keys, per head?
+        causal: Sequence[int] = (),             # must be empty: the token sees everything
         device=None, dtype=None, **options,     # kernel, rotary, dropout, bias of the axial part
     ):
         super().__init__()
@@ -85,14 +81,12 @@ class AxialTokenAttention(nn.Module):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:     # (*batch, n1, …, nk, dim); bool
         shape, (x, mask) = x.shape, merged(type(self).__name__, x, mask, self.order, self.dim)
         k, v = (split(to(x).flatten(1, -2), self.heads) for to in (self.to_k, self.to_v))
-        k = self.norm_k(k)
-        seen = None if mask is None else mask.flatten(1)[:, None, None]
+        k, seen = self.norm_k(k), None if mask is None else mask.flatten(1)[:, None, None]
         S = softmax_map(self.norm_q(self.token).to(k.dtype), k, seen)
         told = self.to_out(merge(S.to(v.dtype) @ v)).view(x.shape[0], *[1] * self.order, self.dim)
         return (self.axial(x, mask) + (told if mask is None else told * mask[..., None])).reshape(shape)
 
-    def maps(self, x: Tensor, mask: Tensor | None = None) -> list:
-        "Those of the axial part."
+    def maps(self, x: Tensor, mask: Tensor | None = None) -> list:      # those of the axial part
         return self.axial.maps(x, mask)
 
 # %% ../../nbs/61_fields.ipynb #f209a391

@@ -80,9 +80,8 @@ class LinearForecaster(Model):
         mask: Tensor | None = None,         # bool, like x: where there is a number; else the mean (0 if not normalized)
         horizon: int | str | None = None,   # steps ahead; default: the longest; "all": every one
     ) -> Tensor | dict:                     # (*batch, horizon, n2, …, nk), or {horizon: that}
-        "Forecasts; horizon='all' gives {horizon: forecast}, for a loss over all of them."
         c, horizons = self.config, pick_horizons("LinearForecaster", horizon, self.config.horizons)
-        z, mean, deviation = self.prepare(x, mask)
+        z, mean, deviation = _prepared(self, x, mask)
         t, n = z.movedim(-c.order - 1, -1).flatten(-c.order - 1, -2), max(horizons)        # (*batch, N, T)
         smooth = None if self.trend is None else moving_average(t, c.trend)
         y = self.linear(t, n) if smooth is None else self.linear(t - smooth, n) + self.trend(smooth, n)
@@ -90,15 +89,16 @@ class LinearForecaster(Model):
         found = {h: y.narrow(-c.order, 0, h) * deviation + mean for h in horizons}
         return found if horizon == "all" else found[horizons[0]]
 
-    def prepare(self, x: Tensor, mask: Tensor | None = None) -> tuple:
-        "Checked and normalized x, (*batch, T, n2, …, nk, 1); means and deviations, (*batch, 1, n2, …, nk)."
-        c = self.config
-        z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm, self.parameters())
-        steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
-        if steps != c.lookback or c.series is not None and c.series != series:
-            raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
-                             f"{c.lookback} and series is {c.series}; give as many, or make the model for these")
-        return z, mean, deviation
+# %% ../../nbs/58_linear_library.ipynb #a59fff86
+def _prepared(model: LinearForecaster, x: Tensor, mask: Tensor | None = None) -> tuple:
+    "Checked and normalized x, (*batch, T, n2, …, nk, 1); means and deviations, (*batch, 1, n2, …, nk)."
+    c = model.config
+    z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm, model.parameters())
+    steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
+    if steps != c.lookback or c.series is not None and c.series != series:
+        raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
+                         f"{c.lookback} and series is {c.series}; give as many, or make the model for these")
+    return z, mean, deviation
 
 # %% ../../nbs/58_linear_library.ipynb #203f08cd
 def simple_forecaster(
@@ -128,7 +128,7 @@ def _equations(model: LinearForecaster, x: Tensor, y: Tensor, *mask: Tensor) -> 
     if y.shape != (want := (x.shape[0], max(model.config.horizons), *x.shape[2:])):
         raise ValueError(f"least_squares: x is {tuple(x.shape)}, horizons {model.config.horizons}, so y should be {want}, "
                          f"but is {tuple(y.shape)}; give the past and the future of the same series, with that horizon")
-    z, mean, deviation = model.prepare(x.double(), *mask)
+    z, mean, deviation = _prepared(model, x.double(), *mask)
     features = torch.cat([z, torch.ones_like(z[:, :1])], 1) * deviation[..., None]          # (b, T + 1, n2, …, nk, 1)
     a, r = (t.flatten(2).permute(2, 0, 1) for t in (features, (y.double() - mean)[..., None]))   # (N, b, …)
     return (a.flatten(0, 1), r.flatten(0, 1)) if model.config.series is None else (a, r)

@@ -91,6 +91,8 @@ def schedule(
     kind: str = "cosine",    # 'cosine' down to zero, or 'constant'
 ) -> float:                  # factor of the rate, in (0, 1]
     "Factor of the learning rate at one update."
+    if kind not in ("cosine", "constant"):
+        raise ValueError(f"schedule: kind is {kind!r}; choose 'cosine' or 'constant'")
     if step < warmup:
         return (step + 1) / (warmup + 1)
     return 1.0 if kind == "constant" else (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
@@ -244,6 +246,9 @@ def _end_epoch(run: Run, val, callbacks: Sequence = ()) -> None:
     _look(run)
     state, task, config, a = run.state, run.task, run.config, run.accelerator
     found = evaluate(run.judged(), val, task, 4 * config.batch_size, a)
+    if task.criterion not in found:
+        raise ValueError(f"fit: criterion of the task {task.name!r} is {task.criterion!r}, but its metrics are {', '.join(found)}; "
+                         "name one of these, or have metrics() give it")
     value, sign = found[task.criterion], 1 if task.best == "min" else -1
     if not math.isfinite(value):
         _diverged(run, f"{task.criterion} on the validation part is {value}", state.step)
@@ -301,13 +306,20 @@ def _train(ends: ExitStack, run: Run, train, val, **options) -> Result:
     devices.set_model_tensors(run.model, runs.best_weights(run.checkpoints.folder))
     return run.state
 
+# %% ../../nbs/60_training_library.ipynb #e66d49a8
+def _check_functions(optimizer, callbacks) -> None:
+    if optimizer is not None and (isinstance(optimizer, type) or not callable(optimizer)):
+        raise TypeError(f"fit: optimizer is {optimizer!r:.80}; give a function of the groups of parameters and the config, such as "
+                        "lambda groups, config: torch.optim.SGD(groups, config.rate)")
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise TypeError(f"fit: callbacks is {callbacks!r:.80}; give a list of functions, also of a single one: callbacks=[function]")
+
 # %% ../../nbs/60_training_library.ipynb #f909fd48
 def fit(
     model: nn.Module,
     train,                              # training part: len(train), train[indices] -> (x, y) or (x, mask, y); or a Dataset, DataLoader
     val,                                # validation part
-    task: Task,
-    config: TrainConfig | None = None,
+    task: Task, config: TrainConfig | None = None,
     folder="run",                       # of this run: its best model, checkpoints, log.csv
     *,
     resume: bool = True,                # go on from the last checkpoint in the folder, if there is one
@@ -323,6 +335,7 @@ def fit(
     accelerator=None,                   # whose trackers get the numbers of each epoch; default: `make_accelerator(config)`
 ) -> Result:
     "Train, validate after each epoch, and leave the best weights in the model and in the folder."
+    _check_functions(optimizer, callbacks)
     config, train, val, checkpoints = config or TrainConfig(), as_part(train), as_part(val), Checkpoints(folder, keep)
     now = lambda: runs.fingerprint(model, train, val, task, config, optimizer=optimizer, augment=augment, about=about)
     with ExitStack() as ends:

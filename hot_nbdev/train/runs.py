@@ -37,8 +37,7 @@ class Checkpoints:
             raise ValueError(f"Checkpoints: keep is {keep}; give 1 or more, since a run goes on from the last one")
         self.folder, self.keep = Path(folder), keep
 
-    def paths(self) -> list:
-        "The files, oldest first."
+    def paths(self) -> list:        # of the files, oldest first
         return sorted(self.folder.glob("checkpoint-*.safetensors"))
 
     def save(self, step: int, tensors: dict, state: dict) -> None:
@@ -52,14 +51,13 @@ class Checkpoints:
     def last(self) -> tuple | None:     # path, tensors, state
         "The newest that can be read. Nothing in the file is executed."
         from safetensors import SafetensorError, safe_open
-        paths = self.paths()
-        while paths:
-            path = paths.pop()
+        paths = self.paths()[::-1]
+        for path, older in zip(paths, [*paths[1:], None]):
             try:
                 with safe_open(path, "pt") as f:
                     return path, {key: f.get_tensor(key) for key in f.keys()}, json.loads(f.metadata()["state"])
             except (SafetensorError, ValueError, KeyError, TypeError):
-                used = f"{paths[-1].name} is used" if paths else "no other is left, so the run starts over"
+                used = f"{older.name} is used" if older else "no other is left, so the run starts over"
                 print(f"{path} cannot be read; {used}", file=sys.stderr)
 
     def last_good(self) -> str:
@@ -273,13 +271,11 @@ class Result:
 
 # %% ../../nbs/57_runs.ipynb #7828b492
 def progress_bar(
-    steps: Sequence | None = None,  # what it goes along
-    unit: str = "update",           # what one step is
-    total: int | None = None,       # how many they are, where `steps` does not say
-    initial: int = 0,               # how many of them were made before
-    shown: bool = True,
-):                                  # the steps, or a thing with `update`
+    steps: Sequence | None = None,          # what it goes along
+    unit: str = "update", shown: bool = True,
+    **options,                              # of tqdm: `total` number of steps, `initial` of those made before
+):                                          # the steps, or a thing with `update`
     "A bar of tqdm on stderr, around steps or for a number of them."
     from tqdm import tqdm
     ncols, nrows = shutil.get_terminal_size()       # tqdm draws nothing on a terminal that does not know its size
-    return tqdm(steps, total=total, initial=initial, unit=unit, file=sys.stderr, ncols=ncols, nrows=nrows, disable=not shown)
+    return tqdm(steps, unit=unit, file=sys.stderr, ncols=ncols, nrows=nrows, disable=not shown, **options)

@@ -24,12 +24,10 @@ class Task:
     criterion: str      # the metric that chooses the best epoch
     best: str = "min"   # is less of it better, or more ('max')?
 
-    def train_output(self, model: nn.Module, inputs: Sequence) -> Tensor:
-        "What the loss is computed from."
+    def train_output(self, model: nn.Module, inputs: Sequence) -> Tensor:               # what the loss is computed from
         return model(*inputs)
 
-    def output(self, model: nn.Module, inputs: Sequence, target: Tensor) -> Tensor:
-        "What is judged."
+    def output(self, model: nn.Module, inputs: Sequence, target: Tensor) -> Tensor:     # what is judged
         return model(*inputs)
 
     def alike(self, output: Tensor, target: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from hot_nbdev.cli.tables import merged, read_tables
 from hot_nbdev.train.paired import holm
 from hot_nbdev.train.results import Table, read_rows, write_csv
 from studies.motion.motion_tables import written
+from studies.rows import put_text
 
 HERE, LACKING = Path(__file__).parent, "needs a command that this version does not have"
 LADDER, START = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2), (2, 3, 4)      # rates, and those tried first
@@ -278,7 +279,7 @@ def main(argv=None):
     if given.write:
         path = HERE / "tables.json"
         after = with_rates(json.loads(path.read_text(encoding="utf-8")), found)
-        return path.write_text(written(after), encoding="utf-8")
+        return put_text(path, written(after))
     if absent or todo:
         raise SystemExit("; ".join([f"No decision yet: {len(todo)} commands to run, which --plan prints",
                                     *(f"{name}: {LACKING}" for name in absent)]))

@@ -35,7 +35,7 @@ from studies.forecasts.simple_forecasts import from_all
 from studies.forecasts.simple_forecasts import rows as simple_rows
 from studies.motion.motion_pace import updater
 from studies.motion.motion_tables import chosen, written
-from studies.rows import put
+from studies.rows import put, put_text
 
 ROOT, HERE, FOLDER = Path(__file__).parents[2], Path(__file__).parent, "studies/marks/rows"
 GRID, FIRST_RATE, SEARCHED, SEEDS = (3e-4, 1e-3, 3e-3), 1e-3, 99, (0, 1, 2, 3, 4)
@@ -347,7 +347,7 @@ def main(argv=None):
         for p in found:
             known = bool(p.rates) and all(p.rates.values())
             tables |= {f"{slug(p.name)}-rates": p.table(False)} | ({slug(p.name): p.table(True)} if known else {})
-        path.write_text(written(tables), encoding="utf-8")
+        put_text(path, written(tables))
     complete = [progress for progress in found if not progress.todo]
     for name, of, shown in (("marks", kept, complete), ("marks_choices", Progress.searched, found),
                             ("marks_compared", compared, complete), ("marks_calibration", calibration, complete)):

@@ -27,7 +27,7 @@ import torch
 
 from hot_nbdev.cli.fields import MotionJob
 from hot_nbdev.cli.jobs import build
-from hot_nbdev.train.parts import sampled
+from hot_nbdev.train.parts import Sampled
 from hot_nbdev.train.results import processor
 from studies.rows import put
 
@@ -85,7 +85,7 @@ def fits(name, size, move):
 def updater(job, called=lambda model: model):
     "A function that makes one update of a run, the number of weights, and of updates in an epoch."
     parts = job.parts()
-    train = sampled(parts.train, job.draws)
+    train = Sampled(parts.train, job.draws) if job.draws else parts.train
     model, _ = build(job, parts)
     task, opt, change = job.task(parts), torch.optim.AdamW(model.parameters(), 1e-3), job.augmentation(parts)
     f = called(model)

@@ -20,6 +20,7 @@ from hot_nbdev.cli.tables import merged
 from hot_nbdev.train.results import read_rows
 from studies.motion import motion_pace
 from studies.rates import choose, step
+from studies.rows import put_text
 
 HERE = Path(__file__).parent
 GRID = (0.001, 0.003, 0.01, 0.03)
@@ -279,7 +280,7 @@ def main():
             print(f"# {name}: {'changed' if name in before else 'new'}")
     after["motion-growth-64-long"] = longer(after["motion-growth-64"], 4)
     if args.write:
-        path.write_text(written(after))
+        put_text(path, written(after))
 
 
 if __name__ == "__main__":

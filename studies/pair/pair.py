@@ -28,7 +28,7 @@ from hot_nbdev.train.results import processor, read_rows, write_csv
 from studies.defaults.defaults import scored
 from studies.motion.motion_pace import best_of, updater
 from studies.motion.motion_tables import chosen, written
-from studies.rows import put
+from studies.rows import put, put_text
 
 ROOT, HERE, ROWS = Path(__file__).parents[2], Path(__file__).parent, "studies/pair/rows"
 PACE = HERE / "pair_pace.csv"
@@ -266,7 +266,7 @@ def main():
             found, missing = kept(name, budget, epochs, args.rows)
             lines, plan = lines + found, plan + missing
     if args.write:
-        path.write_text(written(after), encoding="utf-8")
+        put_text(path, written(after))
     elif args.plan:
         print(*plan, sep="\n")
     elif len(args.data) < len(CASES):

@@ -18,6 +18,7 @@ from hot_nbdev.train.results import read_rows, write_csv
 from hot_nbdev.train.runs import content
 from studies.defaults.defaults import scored
 from studies.rates import choose
+from studies.rows import put_text
 
 HERE = Path(__file__).parent
 TABLES, MARKS, RUNS = HERE / "tables.json", HERE.parent / "marks", HERE.parents[1] / "_build"
@@ -62,7 +63,7 @@ def work(name):
             best = rate(name, table, row)
             text = json.loads(TABLES.read_text())       # as it is now: others may have written during the search
             text[name].setdefault("rates", {}).update(dict.fromkeys(titles, best))
-            TABLES.write_text(json.dumps(text, indent=1) + "\n")
+            put_text(TABLES, json.dumps(text, indent=1) + "\n")
         for _, settings in planned(name, read_tables(TABLES)[name], rows=[row], seeds=SEEDS):
             run(table, settings)
 

@@ -15,6 +15,7 @@ from hot_nbdev.cli.jobs import job_class, run_job
 from hot_nbdev.cli.tables import merged, planned, read_tables
 from hot_nbdev.train.results import append_row, library_commit, processor, read_rows
 from studies.rates import choose
+from studies.rows import put_text
 from studies.tied.tied import run
 
 HERE = Path(__file__).parent
@@ -47,7 +48,7 @@ def work(name, row, device):
     if fit < 1:
         return print(f"{name}, {row}: not run, an epoch takes longer than {SECONDS[device]} s")
     text[name]["rows"][row].setdefault("epochs", round(fit))
-    TABLES.write_text(json.dumps(text, indent=1) + "\n")
+    put_text(TABLES, json.dumps(text, indent=1) + "\n")
     table, tried, todo = read_tables(TABLES)[name], {}, choose({}, START)
     title, settings = planned(name, table, rows=[row], seeds=[99])[0]
     if (key := title.rsplit(", seed", 1)[0]) not in table.rates:
@@ -58,7 +59,7 @@ def work(name, row, device):
             todo = choose(tried, START)
         text = json.loads(TABLES.read_text())           # as it is now
         text[name].setdefault("rates", {})[key] = todo[1]
-        TABLES.write_text(json.dumps(text, indent=1) + "\n")
+        put_text(TABLES, json.dumps(text, indent=1) + "\n")
     for _, settings in planned(name, read_tables(TABLES)[name], rows=[row], seeds=SEEDS):
         run(table, settings, HERE, device)
 
