@@ -120,6 +120,24 @@ def fetch(
     except (OSError, EOFError, zlib.error) as e:
         raise OSError(f"fetch: downloading {url} failed: {e}; nothing was kept") from e
 
+# %% ../../nbs/47_files.ipynb #126094fe
+def _fetched(name: str, source: Source, folder: Path, download: bool, unchecked: bool) -> Path:
+    "The file downloaded, or an error that says all that is needed to get it by hand."
+    more = ""
+    if not (source.checksum or unchecked):
+        more = ". As no checksum is known, say that it may be used by unchecked=True"
+    elif source.url and not download:
+        more = "; download=True fetches it"
+    elif source.url:
+        try:
+            (folder / source.file).parent.mkdir(exist_ok=True)
+            return fetch(source.url, folder / source.file, source.checksum, unchecked)
+        except (OSError, ImportError) as e:
+            more = f". {e}"
+    raise FileNotFoundError(f"{name}: {source.file} is not in {folder}. Get it from {source.home} (checksum "
+                            f"{source.checksum or 'not known'}) and put it there, or name another folder by "
+                            f"folder= or HOT_DATA{more}")
+
 # %% ../../nbs/47_files.ipynb #760f1cc8
 def official_file(
     name: str,                            # what the file is called in messages
@@ -135,20 +153,7 @@ def official_file(
     places = [folder / source.file, folder / base, *sorted(folder.glob(f"*/{base}"))]
     path = next((p for p in places if p.exists()), None)
     if path is None:
-        more = ""
-        if not (source.checksum or unchecked):
-            more = ". As no checksum is known, say that it may be used by unchecked=True"
-        elif source.url and not download:
-            more = "; download=True fetches it"
-        elif source.url:
-            try:
-                (folder / source.file).parent.mkdir(exist_ok=True)
-                return fetch(source.url, folder / source.file, source.checksum, unchecked)
-            except (OSError, ImportError) as e:
-                more = f". {e}"
-        raise FileNotFoundError(f"{name}: {source.file} is not in {folder}. Get it from {source.home} (checksum "
-                                f"{source.checksum or 'not known'}) and put it there, or name another folder by "
-                                f"folder= or HOT_DATA{more}")
+        return _fetched(name, source, folder, download, unchecked)
     if path.is_file():
         _refuse_page(path, source.home)
     if verify and not (source.checksum or unchecked):

@@ -93,8 +93,7 @@ class Shifted(Drawn):
         fields: Tensor,                 # (F, L1, …, Lk)
         sizes: Sequence[int],           # of a frame, (n1, …, nk)
         reach: Sequence[int],           # largest shift in each mode; in a window at most half of it
-        samples: int,                   # how many
-        seed: int = 0,                  # of fields, places and shifts
+        samples: int, seed: int = 0,    # how many; of fields, places and shifts
         torus: bool = True,             # is what leaves at one end back at the other?
     ):
         _check_sources(fields, sizes, reach, torus)
@@ -133,6 +132,16 @@ def _check_sources(fields: Tensor, sizes: Sequence[int], reach: Sequence[int], t
             raise ValueError(f"Shifted: mode {m} of the fields has size {L}, but the frames have {n}; they need "
                              f"{what}; choose another size or a smaller reach")
 
+# %% ../../nbs/62_moved.ipynb #e530ea8e
+def _check_sheets(fields: Tensor, sizes: Sequence[int]) -> None:
+    "Raise unless tables of these sizes can be taken from at least two sheets."
+    L, holes = tuple(fields.shape[1:]), bool(fields.isnan().any())
+    fits = len(L) == len(sizes) and all(1 <= n <= l for n, l in zip(sizes, L))
+    if not fits or len(fields) < 2 or holes:
+        raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {sizes}, and there are {len(fields)} of "
+                         f"them{', with NaN' * holes}; give one size for each mode, none larger than that of the sheets, "
+                         "and at least two sheets whose rows and columns are all known")
+
 # %% ../../nbs/62_moved.ipynb #7829c962
 class Aligned(Drawn):
     "Tables in two orders: x holds a table, the same in another order, a further sheet; y is the sheet in that order."
@@ -146,12 +155,7 @@ class Aligned(Drawn):
         sizes: Sequence[int] | None = None,     # of a table, (n1, …, nk), rows and columns by chance; default: all
     ):
         self.fields, self.sizes = fields, tuple(fields.shape[1:] if sizes is None else sizes)
-        L, holes = tuple(fields.shape[1:]), bool(fields.isnan().any())
-        fits = len(L) == len(self.sizes) and all(1 <= n <= l for n, l in zip(self.sizes, L))
-        if not fits or len(fields) < 2 or holes:
-            raise ValueError(f"Aligned: the sheets have sizes {L}, but the tables {self.sizes}, and there are "
-                             f"{len(fields)} of them{', with NaN' * holes}; give one size for each mode, none larger "
-                             "than that of the sheets, and at least two sheets whose rows and columns are all known")
+        _check_sheets(fields, self.sizes)
         self.draws = self.draw(samples, torch.Generator().manual_seed(seed))
 
     def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:   # (samples, 2 + 2 n1 + … + 2 nk)

@@ -68,9 +68,6 @@ class Inputs(Config):
         if len(self.shift) != len(self.scale):
             raise ValueError(f"Inputs: shift has {len(self.shift)} entries, but scale has {len(self.scale)}")
 
-    def known(self) -> dict:
-        "What is known, as the checks of the data take it."
-        return {name: value for name, value in self.to_dict().items() if value is not None}
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d71
 def read_inputs(
@@ -127,7 +124,7 @@ def _forecast(model: nn.Module, inputs: Inputs, path: Path, mend=False, sort=Fal
     "A row for each step behind the last row of a series, in the units, the calendar and the layout of the file."
     T, hide = model.config.lookback, inputs.masked and not mend
     series = load_series(path, mend=mend or hide, sort=sort, time=time or inputs.time, step=step or inputs.step)
-    x, told = check_like(series, inputs.known(), T)
+    x, told = check_like(series, inputs.to_dict(), T)
     past, mask = series.values[-T:], series.mask[-T:]
     y = model(torch.where(mask, x, 0.0)[None], mask[None]) if hide else model(x[None])
     y = _finite(y[0].double() * torch.tensor(inputs.scale, dtype=torch.float64) + torch.tensor(inputs.shift, dtype=torch.float64), path)
@@ -150,7 +147,7 @@ def _finite(y: Tensor, path: str | Path) -> Tensor:
 # %% ../../nbs/64_predict.ipynb #03204f44
 def _classify(model: nn.Module, inputs: Inputs, path: Path, key: str | None = None) -> Answer:
     "For each picture or volume (n, *item), or one of them, a row: its number, its class, the probabilities."
-    x, told = check_volumes(load_array(path, key, "predict"), inputs.known(), str(path))
+    x, told = check_volumes(load_array(path, key, "predict"), inputs.to_dict(), str(path))
     name = (key or "").replace("_images", "_masks")          # test_masks beside test_images, if the archive has them
     beside = inputs.masked and Path(path).suffix == ".npz" and name != key
     masks = [torch.from_numpy(mask) for mask in load_arrays(path, [], "predict", [name]).values()] if beside else []
@@ -170,7 +167,7 @@ def _classify(model: nn.Module, inputs: Inputs, path: Path, key: str | None = No
 # %% ../../nbs/64_predict.ipynb #5755bf6e
 def _segment(model: nn.Module, inputs: Inputs, path: Path, key: str | None = None) -> Answer:
     "The code of the class of each pixel, (H, W), of a scene (…, H, W, bands); windows at the far edges overlap."
-    x, told = check_scene(load_array(path, key, "predict"), inputs.known(), str(path))
+    x, told = check_scene(load_array(path, key, "predict"), inputs.to_dict(), str(path))
     if x.ndim != model.config.order + 1:
         raise ValueError(f"{path} should have {model.config.order} modes and bands, but its shape is {tuple(x.shape)}")
     (H, W), size = x.shape[-3:-1], inputs.window
@@ -227,6 +224,16 @@ _TASKS = {      # what answers, and how its file ends
     "forecast": (_forecast, "-forecast.csv"), "classify": (_classify, "-classes.csv"),
     "segment": (_segment, "-labels.npy"), "motion": (_motion, "-next.npy")}
 
+# %% ../../nbs/64_predict.ipynb #ab1e4803
+def _check_asked(run: str | Path, inputs: Inputs, model: nn.Module, foreign: dict) -> None:
+    "Raise where the model has other classes than input.json, or what other tasks are asked was given."
+    named = {"classify": inputs.classes, "segment": inputs.codes}.get(inputs.task)
+    classes = getattr(model.config, "classes", None)
+    if named and classes not in (None, len(named)):
+        raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train it again")
+    if odd := [name for name, value in foreign.items() if value]:
+        raise ValueError(f"predict: {', '.join(odd)} came, which has no meaning for a {inputs.task} run; leave it out")
+
 # %% ../../nbs/64_predict.ipynb #580ffa23
 @torch.no_grad()
 def predict(
@@ -246,13 +253,8 @@ def predict(
     if not Path(file).is_file():
         raise FileNotFoundError(f"there is no file {file}")
     inputs, model = read_inputs(run), load_model(run)
-    named = {"classify": inputs.classes, "segment": inputs.codes}.get(inputs.task)
-    classes = getattr(model.config, "classes", None)
-    if named and classes not in (None, len(named)):
-        raise ValueError(f"{run}: input.json names {len(named)} classes, but the model has {classes}; train it again")
     series = {"mend": mend, "sort": sort, "time": time, "step": step}
-    if odd := [name for name, v in ({"key": key} if inputs.task == "forecast" else series).items() if v]:
-        raise ValueError(f"predict: {', '.join(odd)} came, which has no meaning for a {inputs.task} run; leave it out")
+    _check_asked(run, inputs, model, {"key": key} if inputs.task == "forecast" else series)
     work, ending = _TASKS[inputs.task]
     out = _check_output(to or Path(file).stem + ending, [file], run, overwrite)
     drawn = out.with_suffix(".png") if inputs.task in ("forecast", "segment") and picture else None

@@ -177,9 +177,8 @@ class BucketSampler(Sampler):
         batch_size: int | None = None,          # most samples of a batch
         max_positions: int | None = None,       # most padded positions of a batch, over all its samples
         *,
-        buckets: int = 8,                       # at most
+        buckets: int = 8, seed: int = 0,        # at most; of the order
         multiple_of: int | Sequence[int] = 1,   # as in `pad_tensors`
-        seed: int = 0,
     ):
         self.sizes, whole = _as_sizes("BucketSampler", sizes, multiple_of)
         self.epoch = 0

@@ -108,24 +108,23 @@ def load_scene(
     check_finding("scene_data", finding)
     if labels is not None and Path(name).suffix != ".npy":
         raise ValueError(f"scene_data: {str(name)!r} has no use for labels={str(labels)!r}; they are for a scene given as a .npy")
-    md5, known, file, find = None, None, None, lambda n: official_file(n, SCENES[n], **finding)
+    md5, known, file, where, find = None, None, None, f"the mask of {name}", lambda n: official_file(n, SCENES[n], **finding)
     if name == "indian_pines":
         from tensorly.datasets import load_indian_pines
-        pines, known, where = load_indian_pines(), dict(enumerate(_PINES, 1)), "its mask"
-        values, codes, md5 = np.asarray(pines.tensor), np.asarray(pines.ticks[0]), f"tensorly {version('tensorly')}"
+        pines, known, md5 = load_indian_pines(), dict(enumerate(_PINES, 1)), f"tensorly {version('tensorly')}"
+        values, codes = np.asarray(pines.tensor), np.asarray(pines.ticks[0])
     elif name in ("ssl4eo_nlcd", "ssl4eo_cdl"):
         values, codes = _images(find("ssl4eo_images"), find(name), name[7:], limit)
-        known, where = {int(c): f"class {c}" for c in np.unique(codes) if c >= 0}, f"the masks of {name}"
-        known = _NLCD if name == "ssl4eo_nlcd" else known
-    else:
-        if name == "sentinel2":
-            file, where, known, md5 = find(name), find("sentinel2_labels"), _LULC, SCENES[name].md5
-        elif labels is not None and Path(labels).suffix == ".npy":
-            file, where = Path(name), Path(labels)
-        else:
-            raise ValueError(f"scene_data: {str(name)!r} came; known are indian_pines, sentinel2, ssl4eo_nlcd, "
-                             "ssl4eo_cdl, and the path of a scene .npy with labels=, the path of its mask .npy")
+        known = _NLCD if name == "ssl4eo_nlcd" else {int(c): f"class {c}" for c in np.unique(codes) if c >= 0}
+    elif name == "sentinel2":
+        file, where, known, md5 = find(name), find("sentinel2_labels"), _LULC, SCENES[name].md5
         values, codes = _own_scene(file, where)
+    elif labels is not None and Path(labels).suffix == ".npy":
+        file, where = Path(name), Path(labels)
+        values, codes = _own_scene(file, where)
+    else:
+        raise ValueError(f"scene_data: {str(name)!r} came; known are indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, "
+                         "and the path of a scene .npy with labels=, the path of its mask .npy")
     y, known = _number_classes(codes, known, ignore, str(where))
     report = {"sentinels": int((values == -9999).sum()), "file": file and str(file)}
     return Scene(torch.from_numpy(values), y, known, Path(name).stem, md5, report)

@@ -196,6 +196,16 @@ def report_lines(
                      f"first ({seconds:.15g} s) after {start}")
     return found
 
+# %% ../../nbs/48_series.ipynb #928ae408
+def _check_columns(path: Path, names: list[str], trained: list[str]) -> None:
+    "Raise unless a file has the columns of the training, in that order."
+    first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
+    lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
+    what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
+    if names != trained:
+        what = what or [f"they stand in another order, and should be {first(trained)}"]
+        raise ValueError(f"check_like: {path} has other columns than the {len(trained)} in training: {'; '.join(what)}")
+
 # %% ../../nbs/48_series.ipynb #cdfc27bc
 def check_like(
     series: Series,     # the new one
@@ -203,13 +213,8 @@ def check_like(
     lookback: int,      # rows that the model sees
 ) -> tuple[Tensor, list[str]]:      # the last rows in scaled units, (lookback, N) float32; what is to be told
     "Compare a new series with the one that a model was trained on, and scale its last rows."
-    path, every, names, trained = series.layout.path, about.get("every"), *map(_repaired, (series.names, list(about["names"])))
-    if names != trained:
-        first = lambda some: ", ".join(map(repr, some[:5])) + ", …" * (len(some) > 5)
-        lost, new = [n for n in trained if n not in names], [n for n in names if n not in trained]
-        what = [f"it lacks {first(lost)}"] * bool(lost) + [f"it has in addition {first(new)}"] * bool(new)
-        what = what or [f"they stand in another order, and should be {first(trained)}"]
-        raise ValueError(f"check_like: {path} has other columns than the {len(trained)} in training: {'; '.join(what)}")
+    path, every = series.layout.path, about.get("every")
+    _check_columns(path, *map(_repaired, (series.names, list(about["names"]))))
     if len(series.values) < lookback:
         raise ValueError(f"check_like: {path} has {len(series.values)} rows, but the model sees {lookback}; give more")
     values, mask = series.values[-lookback:].double(), series.mask[-lookback:]
