@@ -40,8 +40,7 @@ def without_forming(
 
 # %% ../../nbs/43_checks.ipynb #c4ec0011
 def test_same(
-    a: Tensor,
-    b: Tensor,              # the same shape and dtype
+    a: Tensor, b: Tensor,   # of one shape and dtype
     eps: float = 1e-10,     # most that an entry may differ by
 ) -> None:
     "Raise an `AssertionError`, which says where, unless two tensors are the same up to `eps` in each entry."

@@ -42,7 +42,8 @@ def _look(fill: str, strength: float, width: float, dash: str) -> str:
 def _word(x: float, y: float, words: str, size: float, anchor: str, bold: bool) -> str:
     "A line of words as an element of SVG, y in its middle."
     look = f'font-size="{_short(size)}" text-anchor="{anchor}"' + ' font-weight="600"' * bold
-    return f'<text x="{_short(x)}" y="{_short(y + 0.35 * size)}" {look} fill="currentColor" stroke="none">{escape(words)}</text>'
+    place = f'x="{_short(x)}" y="{_short(y + 0.35 * size)}"'
+    return f'<text {place} {look} fill="currentColor" stroke="none">{escape(words)}</text>'
 
 # %% ../../nbs/44_drawing.ipynb #871a275d
 class Schematic:
@@ -51,22 +52,22 @@ class Schematic:
         self.alt, self.parts, self.seen = alt, [], []    # seen: points that the page must have room for
 
     def path(
-        self, points: Sequence,                        # of (x, y), y downwards
-        fill: str = "", strength: float = 0.3,         # "a" blue, "b" orange, "c" green, "n" gray, "" for none; its opacity, 0 to 1
-        closed: bool = True, solid: bool = False,      # join the last point to the first? hide what was drawn below?
-        width: float = 1, dash: str = "",              # of the line, 0 for none; such as "4 3"
-    ) -> "Schematic":                                  # the drawing itself
+        self, points: Sequence,                     # of (x, y), y downwards
+        fill: str = "", strength: float = 0.3,      # one of COLORS, "" for none; its opacity, 0 to 1
+        closed: bool = True, solid: bool = False,   # join the last point to the first? hide what was drawn below?
+        width: float = 1, dash: str = "",           # of the line, 0 for none; such as "4 3"
+    ) -> "Schematic":                               # the drawing itself
         "Add a line through the points, filled if a color is given."
         self.seen += points
         shape = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points) + "Z" * closed
-        self.parts += [(f' fill="{PAPER}" stroke="none"', shape)] * solid + [(_look(fill, strength, width, dash), shape)]
+        looks = [f' fill="{PAPER}" stroke="none"'] * solid + [_look(fill, strength, width, dash)]
+        self.parts += [(look, shape) for look in looks]
         return self
 
     def text(
-        self, x: float, y: float, words: str,          # x where they begin or have their middle, see anchor; y their middle
-        size: float = 15, anchor: str = "middle",      # in pixels at full width; "start" or "middle" of the words is at x
-        bold: bool = False,
-    ) -> "Schematic":                                  # the drawing itself
+        self, x: float, y: float, words: str,       # y is the middle of the line of text
+        size: float = 15, anchor: str = "middle", bold: bool = False,   # in pixels; of the words at x, or "start"
+    ) -> "Schematic":                               # the drawing itself
         "Add a line of words, if there are any; its width is guessed, since no font is known here."
         width = 0.56 * size * len(words)
         left = x - width / 2 * (anchor == "middle")
@@ -88,8 +89,7 @@ def box(x: float, y: float, width: float, height: float) -> list:       # of (x,
 # %% ../../nbs/44_drawing.ipynb #a9e010s1
 def cells(
     d: Schematic,
-    at: tuple,                       # (x, y) of the top left corner
-    shape: tuple,                    # (rows, columns)
+    at: tuple, shape: tuple,         # (x, y) of the top left corner; (rows, columns)
     fill: Callable,                  # (row, column) -> (color, strength)
     unit: float = 22,                # side of a cell
     words: Callable | None = None,   # (row, column) -> what is written into the cell; default: nothing
@@ -119,8 +119,7 @@ def _block(at, low, steps, unit) -> list:
 # %% ../../nbs/44_drawing.ipynb #157d0c86
 def cube(
     d: Schematic,
-    at: tuple,                       # (x, y) of the top left corner of the front
-    shape: tuple,                    # (rows, columns, depth): modes 1, 2 and 3
+    at: tuple, shape: tuple,         # (x, y) of the top left corner of the front; sizes of modes 1, 2 and 3
     fill: Callable,                  # (i, j, l) of a piece -> (color, strength)
     unit: float = 22,                # side of an entry
     pieces: tuple | None = None,     # into how many pieces each mode is cut; default: into its entries
@@ -143,13 +142,10 @@ def cube(
 # %% ../../nbs/44_drawing.ipynb #5ba9e014
 def matrix(
     d: Schematic,
-    at: tuple,            # (x, y) of the top left corner
-    size: tuple,          # (height, width) in pixels
-    name: str = "",       # written into the middle
-    above: str = "",      # written above
-    fill: str = "n",      # color
-    strength: float = 0.2,
-) -> tuple:               # (x, y) of the bottom right corner
+    at: tuple, size: tuple,                    # (x, y) of the top left corner; (height, width) in pixels
+    name: str = "", above: str = "",           # written into the middle, and above
+    fill: str = "n", strength: float = 0.2,    # as of `path`
+) -> tuple:                                    # (x, y) of the bottom right corner
     "A matrix as a box with its name and its size."
     (x, y), (height, width) = at, size
     d.path(box(x, y, width, height), fill, strength, width=1.2)
@@ -160,10 +156,8 @@ def matrix(
 # %% ../../nbs/44_drawing.ipynb #5ba9e015
 def arrow(
     d: Schematic,
-    start: tuple,         # (x, y)
-    end: tuple,           # (x, y) of the tip
-    above: str = "",      # words over its middle
-    below: str = "",      # words under its middle
+    start: tuple, end: tuple,           # (x, y), and of the tip
+    above: str = "", below: str = "",   # words over and under its middle
 ) -> None:
     "An arrow."
     (x, y), (u, v) = start, end
@@ -175,13 +169,8 @@ def arrow(
     d.text((x + u) / 2, (y + v) / 2 + 14, below, 13)
 
 # %% ../../nbs/44_drawing.ipynb #a9e015s1
-def bracket(
-    d: Schematic,
-    start: float, end: float,   # x of both ends
-    y: float,                   # of what it stands under
-    words: str,                 # below it
-) -> None:
-    "A bracket under what it names."
+def bracket(d: Schematic, start: float, end: float, y: float, words: str) -> None:
+    "A bracket from x = start to x = end under what ends at y, with words below it."
     d.path([(start + 2, y + 4), (start + 2, y + 9), (end - 2, y + 9), (end - 2, y + 4)], closed=False, width=1)
     d.text((start + end) / 2, y + 20, words, 13)
 

@@ -59,11 +59,8 @@ def plot_maps(
     return fig
 
 # %% ../../nbs/63_plot.ipynb #p0000025
-def save_picture(
-    draw: Callable,     # (path) -> None, writes a PNG
-    path: str | Path,   # of the picture
-) -> str:               # a line that says what was written, or why nothing was
-    "Write a picture as a whole."
+def save_picture(draw: Callable, path: str | Path) -> str:      # a line that says what was written, or why nothing was
+    "Write a picture as a whole; `draw` takes a path and writes a PNG."
     try:
         atomic_write(path, draw)
     except ImportError:
@@ -90,8 +87,7 @@ def draw_run(
 
 # %% ../../nbs/63_plot.ipynb #p0000027
 def draw_forecast(
-    past: Tensor,           # (T, D), the last rows of the series
-    ahead: Tensor,          # (h, D), in the same units
+    past: Tensor, ahead: Tensor,    # (T, D), the last rows of the series; (h, D), in the same units
     names: Sequence[str],   # of the D series
     path: str | Path,       # PNG to write
 ) -> None:

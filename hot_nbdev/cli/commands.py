@@ -316,10 +316,10 @@ def hot_reproduce(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--again", action="store_true", help="also runs whose rows are there, and compare their numbers with the rows")
     parser.add_argument("--dry-run", action="store_true", help="list the runs, and run nothing")
     given = parser.parse_args(argv)
-    lost = [name.replace("_", "-") for name, value in vars(given).items() if name != "table" and value != parser.get_default(name)]
+    lost = [name for name, value in vars(given).items() if name != "table" and value != parser.get_default(name)]
     if lost and given.table not in tables:
         which = f", which {given.table} is not" if given.table else ""
-        parser.error(f"--{lost[0]} is for the runs of a table; name one{which}")
+        parser.error(f"--{lost[0].replace('_', '-')} is for the runs of a table; name one{which}")
     if given.table is None:
         made = Table([{"file": file, "made by": script.command} for file, script in scripts().items() if script.command])
         return print(_listed(tables), made, sep="\n\n")

@@ -166,8 +166,7 @@ class Job(_Grouped):
 def config_for(
     job: Job,
     sizes: Sequence[int],   # of one input, without channels
-    channels: int = 1,      # numbers at each position
-    classes: int = 0,       # number of classes, if the task has classes
+    channels: int = 1, classes: int = 0,    # numbers at each position; classes, if the task has some
 ) -> ModelConfig:
     "The configuration of the model for inputs of these sizes."
     decided = {**dict(in_channels=channels, classes=classes, sizes=tuple(sizes)), **job.decided()}
@@ -295,10 +294,7 @@ class Run(NamedTuple):
     about: dict     # of the data
 
 # %% ../../nbs/65_jobs.ipynb #e4c58fb3
-def run_job(
-    job: Job,
-    say: Callable = print,      # takes lines that say what is being done
-) -> Run:
+def run_job(job: Job, say: Callable = print) -> Run:    # takes lines that say what is being done
     "Train, test, add rows to a table."
     say(f"reading {job.data}")
     parts = job.parts()

@@ -54,9 +54,7 @@ class RunTable(Config):
         return len(self.data) * len(self.rows) * len(self.each)
 
 # %% ../../nbs/67_tables.ipynb #7b1e0c19
-def read_tables(
-    path: str | Path | None = None,     # a file; default: `tables.json` of each study
-) -> dict[str, RunTable]:
+def read_tables(path: str | Path | None = None) -> dict[str, RunTable]:     # default: `tables.json` of each study
     "Tables by their names."
     found, top = {}, book_folder()
     for file in [Path(path)] if path else sorted(top.glob("studies/*/tables.json")):
@@ -69,9 +67,7 @@ def read_tables(
     return found
 
 # %% ../../nbs/67_tables.ipynb #7b1e0c23
-def merged(
-    *settings: dict,    # later ones go first
-) -> dict:
+def merged(*settings: dict) -> dict:    # later ones go first
     "Settings put together; where both have a dictionary, these are put together too."
     found = {}
     for name, value in (pair for own in settings for pair in own.items()):
@@ -96,8 +92,7 @@ def _steps(name: str, table: RunTable, changes: dict) -> list:
 
 # %% ../../nbs/67_tables.ipynb #65fec25f
 def planned(
-    name: str,                          # of the table, for titles and errors
-    table: RunTable,
+    name: str, table: RunTable,         # the name is for titles and errors
     rows: Sequence[str] | None = None,  # default: all
     data: Sequence[str] | None = None,  # by the table's names or their own; default: all
     seeds: Sequence[int] = (0,),
@@ -122,10 +117,7 @@ def _read(kind: type, settings: str) -> TrainConfig | ModelConfig:
     return kind.from_dict(json.loads(settings))
 
 # %% ../../nbs/67_tables.ipynb #1e0c28s1
-def made_by(
-    job: Job,
-    line: dict,     # a row of results
-) -> bool:
+def made_by(job: Job, line: dict) -> bool:      # a row of results
     "Was this row made with exactly these settings?"
     if line.get("attention") != job.label or line.get("seed") != str(job.seed):
         return False
@@ -146,10 +138,7 @@ def made_by(
         return False
 
 # %% ../../nbs/67_tables.ipynb #820d9292
-def is_done(
-    job: Job,
-    rows: Sequence,     # of `read_rows`
-) -> bool:
+def is_done(job: Job, rows: Sequence) -> bool:      # of `read_rows`
     "Is there a row for all that the job scores?"
     if job.kind != "forecast":
         return any(made_by(job, line) for line in rows)

@@ -28,10 +28,7 @@ class ResNetConfig(ModelConfig):
     max_pool: bool = option(False, "halve once more behind the first convolution, as He and others do?")
 
 # %% ../../nbs/59_convolution_library.ipynb #8130c31d
-def monai_network(
-    owner: str,     # who needs it, for the message
-    name: str,      # of what makes it
-):
+def monai_network(owner: str, name: str):       # who needs it, for the message; of what makes it
     "What makes a network of MONAI, which is imported when it is asked for."
     try:
         from monai.networks import nets

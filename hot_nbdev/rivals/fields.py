@@ -138,9 +138,7 @@ class SpectralConvolution(nn.Module):
     "A matrix for each low frequency (Li et al. 2021)."
     def __init__(
         self,
-        width: int,         # channels in and out
-        frequencies: int,   # kept in each mode
-        order: int,         # number of modes
+        width: int, frequencies: int, order: int,   # channels in and out; kept in each mode; number of modes
         device=None, dtype=None,
     ):
         super().__init__()

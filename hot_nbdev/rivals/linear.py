@@ -37,10 +37,7 @@ class LinearConfig(ModelConfig):
                              "that it has a middle; or None for one matrix")
 
 # %% ../../nbs/58_linear_library.ipynb #9be8a01d
-def moving_average(
-    x: Tensor,    # (…, T)
-    width: int,   # odd
-) -> Tensor:      # (…, T)
+def moving_average(x: Tensor, width: int) -> Tensor:    # (…, T), both; an odd width
     "Mean of the `width` steps around each step; beyond both ends the first and the last value are repeated."
     if width < 1 or width % 2 == 0 or x.ndim < 1 or x.shape[-1] < 1:
         raise ValueError(f"moving_average: width is {width} and x is {tuple(x.shape)}; give an odd width, so that the "
@@ -96,18 +93,17 @@ def _prepared(model: LinearForecaster, x: Tensor, mask: Tensor | None = None) ->
     z, _, mean, deviation = series_input("LinearForecaster", x, mask, c.order, c.instance_norm, model.parameters())
     steps, series = x.shape[-c.order], prod(x.shape[x.ndim - c.order + 1:])
     if steps != c.lookback or c.series is not None and c.series != series:
-        raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback is "
-                         f"{c.lookback} and series is {c.series}; give as many, or make the model for these")
+        raise ValueError(f"LinearForecaster: x, {tuple(x.shape)}, has {steps} steps of {series} series, but lookback "
+                         f"is {c.lookback} and series is {c.series}; give as many, or make the model for these")
     return z, mean, deviation
 
 # %% ../../nbs/58_linear_library.ipynb #203f08cd
 def simple_forecaster(
     name: str,                      # 'last' value, 'mean' of the window, or 'seasonal' repeat
-    lookback: int = 96,             # T
-    horizons: Sequence = (96,),     # steps ahead, one or several
+    lookback: int = 96, horizons: Sequence = (96,),     # T; steps ahead, one or several
     period: int | None = None,      # p, of 'seasonal'; at most T
     order: int = 2,                 # number k of modes: time, then those of the series
-    dtype: torch.dtype | None = None,   # of the matrix
+    dtype: torch.dtype | None = None,
 ) -> LinearForecaster:              # without normalization, and with nothing to learn
     "A forecast that needs no training, as a matrix."
     if name not in ("last", "mean", "seasonal") or name == "seasonal" and not 1 <= (period or 0) <= lookback:

@@ -28,12 +28,10 @@ from .tasks import Task
 
 # %% ../../nbs/60_training_library.ipynb #79f7459a
 def batches(
-    samples: int,             # number of samples n
-    size: int,                # samples behind one update
-    seed: int = 0,
-    epoch: int = 0,           # counted from 0
-    drop_last: bool = False,  # leave out a last batch that is not full?
-) -> list:                    # tensors of indices, int64
+    samples: int, size: int,        # number of samples n; of those behind one update
+    seed: int = 0, epoch: int = 0,  # epochs are counted from 0
+    drop_last: bool = False,        # leave out a last batch that is not full?
+) -> list:                          # tensors of indices, int64
     "The batches of one epoch, a function of seed and epoch alone."
     chance = torch.Generator().manual_seed(1_000_003 * seed + epoch)
     found = list(torch.randperm(samples, generator=chance).split(size))
@@ -41,11 +39,10 @@ def batches(
 
 # %% ../../nbs/60_training_library.ipynb #2e4cb08f
 def shares(
-    batch: Tensor,    # indices of the batch, (b,)
-    rank: int = 0,    # number of this process
-    world: int = 1,   # number of processes
-    pieces: int = 1,  # pieces that each process takes one after the other
-) -> list:            # of pairs: indices, and whether they count
+    batch: Tensor,                  # indices of the batch, (b,)
+    rank: int = 0, world: int = 1,  # number of this process, from 0; number of processes
+    pieces: int = 1,                # pieces that each process takes one after the other
+) -> list:                          # of pairs: indices, and whether they count
     "What one process takes of a batch. All processes get the same number of pieces, none of them empty."
     mine = batch[rank::world].tensor_split(min(pieces, -(-len(batch) // world)))
     return [(part, True) if len(part) else (batch[:1], False) for part in mine]
@@ -85,11 +82,9 @@ def decay_groups(model: nn.Module, weight_decay: float = 0.01) -> list:     # tw
 
 # %% ../../nbs/60_training_library.ipynb #3db33814
 def schedule(
-    step: int,               # updates made so far, t
-    steps: int,              # updates of the whole run, T
-    warmup: int = 0,         # updates W that lead up to the full rate
-    kind: str = "cosine",    # 'cosine' down to zero, or 'constant'
-) -> float:                  # factor of the rate, in (0, 1]
+    step: int, steps: int, warmup: int = 0,     # updates so far, t; of the run, T; W that lead up to the full rate
+    kind: str = "cosine",                       # 'cosine' down to zero, or 'constant'
+) -> float:                                     # factor of the rate, in (0, 1]
     "Factor of the learning rate at one update."
     if kind not in ("cosine", "constant"):
         raise ValueError(f"schedule: kind is {kind!r}; choose 'cosine' or 'constant'")
@@ -205,8 +200,7 @@ class Run:
         self.state, self.clock = Result(checkpoints.folder), time.perf_counter()
         self.fresh = []         # losses and norms that nobody has looked at yet
 
-    def judged(self) -> nn.Module:
-        "What is validated and saved."
+    def judged(self) -> nn.Module:      # what is validated and saved
         return self.average.module if self.average else self.model
 
 # %% ../../nbs/60_training_library.ipynb #6e9a4d20
@@ -247,8 +241,8 @@ def _end_epoch(run: Run, val, callbacks: Sequence = ()) -> None:
     state, task, config, a = run.state, run.task, run.config, run.accelerator
     found = evaluate(run.judged(), val, task, 4 * config.batch_size, a)
     if task.criterion not in found:
-        raise ValueError(f"fit: criterion of the task {task.name!r} is {task.criterion!r}, but its metrics are {', '.join(found)}; "
-                         "name one of these, or have metrics() give it")
+        raise ValueError(f"fit: criterion of the task {task.name!r} is {task.criterion!r}, but its metrics are "
+                         f"{', '.join(found)}; name one of these, or have metrics() give it")
     value, sign = found[task.criterion], 1 if task.best == "min" else -1
     if not math.isfinite(value):
         _diverged(run, f"{task.criterion} on the validation part is {value}", state.step)
@@ -309,10 +303,10 @@ def _train(ends: ExitStack, run: Run, train, val, **options) -> Result:
 # %% ../../nbs/60_training_library.ipynb #e66d49a8
 def _check_functions(optimizer, callbacks) -> None:
     if optimizer is not None and (isinstance(optimizer, type) or not callable(optimizer)):
-        raise TypeError(f"fit: optimizer is {optimizer!r:.80}; give a function of the groups of parameters and the config, such as "
-                        "lambda groups, config: torch.optim.SGD(groups, config.rate)")
+        raise TypeError(f"fit: optimizer is {optimizer!r:.80}; give a function of the groups of parameters and the "
+                        "config, such as lambda groups, config: torch.optim.SGD(groups, config.rate)")
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise TypeError(f"fit: callbacks is {callbacks!r:.80}; give a list of functions, also of a single one: callbacks=[function]")
+        raise TypeError(f"fit: callbacks is {callbacks!r:.80}; give a list, also of one: callbacks=[function]")
 
 # %% ../../nbs/60_training_library.ipynb #f909fd48
 def fit(

@@ -41,11 +41,8 @@ def write_scores(
     atomic_write(path, write)
 
 # %% ../../nbs/56_paired.ipynb #fb72d73c
-def read_scores(
-    row: dict,              # of `read_rows`
-    folder: str | Path,     # of the table that the row is from
-) -> dict:                  # name -> array, the samples in the order of the test part
-    "What was kept of each test sample of a run."
+def read_scores(row: dict, folder: str | Path) -> dict:     # name -> array, the samples in the order of the test part
+    "What was kept of each test sample of a run, by its row and the folder of the table."
     run, folder = Path(row.get("scores") or "").stem, Path(folder)
     if not run:
         raise ValueError(f"read_scores: the row of {row.get('run') or 'this run'} has no scores; its task keeps none, "
@@ -117,8 +114,7 @@ def delong(
 
 # %% ../../nbs/56_paired.ipynb #e98970c4
 def paired_t(
-    one: Sequence[float],       # a number of each seed
-    other: Sequence[float],     # of another model, for the same seeds
+    one: Sequence[float], other: Sequence[float],   # a number of each seed, of two models
 ) -> Compared:
     "Difference of two models over seeds, by Student's t on the differences."
     from scipy.stats import sem, t
@@ -134,9 +130,7 @@ def paired_t(
     return Compared(*map(float, (a.mean(), b.mean(), mean, error, correlation, *ends, p)))
 
 # %% ../../nbs/56_paired.ipynb #58534011
-def holm(
-    ps: Sequence[float],    # p values of several tests
-) -> list:                  # corrected, in the order in which they came
+def holm(ps: Sequence[float]) -> list:      # p values, corrected, in the order in which they came
     "Correction for the number of tests that needs no independence [Holm 1979]."
     ps = np.asarray(ps, dtype=float)
     if not ((ps >= 0) & (ps <= 1)).all():

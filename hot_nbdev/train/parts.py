@@ -14,11 +14,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 # %% ../../nbs/52_parts.ipynb #06fffd53
-def as_batch(
-    found,          # what a part or a loader gave
-    owner: str,     # which one, for the message
-) -> tuple:         # (x, y) or (x, mask, y), tensors of equal length
-    "Inputs and target, checked."
+def as_batch(found, owner: str) -> tuple:       # (x, y) or (x, mask, y), tensors of equal length
+    "Inputs and target, checked, from what a part or a loader gave, the owner in messages."
     several = found if isinstance(found, tuple | list) else [found]
     lengths = {tuple(t.shape[:1]) if isinstance(t, Tensor) else None for t in several}
     if len(several) < 2 or len(lengths) > 1 or None in lengths:
@@ -49,13 +46,11 @@ class Samples:
         return as_batch(default_collate([self.dataset[i] for i in indices.tolist()]), type(self.dataset).__name__)
 
 # %% ../../nbs/52_parts.ipynb #038c5cf1
-def as_part(
-    data,       # a part, a data set of torch, a list of samples, or a DataLoader
-):              # a part, or the DataLoader
+def as_part(data):      # a part, a data set of torch, a list of samples, or a DataLoader
     "A part of whatever training takes; a `DataLoader` stays one."
     if isinstance(data, tuple | dict):
-        raise ValueError(f"a {type(data).__name__} is no part, which gives (x, y) for a tensor of indices; give Tensors(x, y), a "
-                         "Dataset of torch, a list of samples, or a DataLoader")
+        raise ValueError(f"a {type(data).__name__} is no part, which gives (x, y) for a tensor of indices; give "
+                         "Tensors(x, y), a Dataset of torch, a list of samples, or a DataLoader")
     try:
         empty = len(data) == 0 or isinstance(data, IterableDataset)
     except TypeError:       # it has no length
@@ -86,10 +81,8 @@ class Sampled:
 # %% ../../nbs/52_parts.ipynb #f554ca14
 def loader_batches(
     loader: DataLoader,
-    seed: int = 0,
-    epoch: int = 0,     # counted from 0
-    skip: int = 0,      # batches to leave out at the start
-) -> Iterator[Tensors]: # each batch a part
+    seed: int = 0, epoch: int = 0, skip: int = 0,   # epochs are counted from 0; batches to leave out at the start
+) -> Iterator[Tensors]:                             # each batch a part
     "The batches of one epoch, a function of seed and epoch."
     number = 1_000_003 * seed + epoch
     for thing in (loader, loader.sampler, loader.batch_sampler):

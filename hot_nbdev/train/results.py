@@ -140,11 +140,9 @@ def _place(device: torch.device) -> dict:
 # %% ../../nbs/55_results.ipynb #6fc16c18
 def row(
     task,                       # a `Task`
-    data: str,                  # name of the data
-    md5: str,                   # of its file
+    data: str, md5: str,        # name of the data, and of its file
     model: nn.Module,
-    config,                     # a `TrainConfig`
-    result,                     # what `fit` gives
+    config, result,             # a `TrainConfig`; what `fit` gives
     test: dict,                 # what `evaluate` gives on the test part
     sample: Tensor,             # one input, (1, …), for which multiply-adds are counted
     **more,                     # further columns, behind the data
@@ -172,8 +170,7 @@ def _told(row: dict) -> list:       # of dicts: the columns, and what is in thos
 # %% ../../nbs/55_results.ipynb #c317b5b1
 def summarize(
     rows: Sequence,             # of `read_rows`
-    by: str | Sequence,         # columns or settings that make a line
-    of: str | Sequence,         # columns of numbers
+    by: str | Sequence, of: str | Sequence,     # columns or settings that make a line; columns of numbers
     digits: int = 3,            # shown behind the point
 ) -> Table:                     # a line for each group, in the order met: its key, runs, mean and `…_sd` of each number
     "Mean and standard deviation (R - 1) over the runs that differ in nothing named by `by`; no deviation of a single run."

@@ -223,8 +223,7 @@ def open_folder(
     folder,                     # of the run; made if absent
     now: dict,                  # its fingerprint
     needed: int = 0,            # bytes that it will take
-    resume: bool = True,        # go on with what is there?
-    overwrite: bool = False,    # write into a folder that is no run?
+    resume: bool = True, overwrite: bool = False,   # go on with what is there? write into a folder that is no run?
     files: dict | None = None,  # name -> text: further files of the run
 ) -> None:
     "Raise now what would go wrong later; then hold the folder until the run ends, and make it this run's."

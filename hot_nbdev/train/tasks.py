@@ -57,10 +57,8 @@ class Task:
         raise NotImplementedError
 
 # %% ../../nbs/53_tasks.ipynb #f4961f8a
-def separate_horizons(
-    model: nn.Module,   # also wrapped, for several processes
-) -> tuple:             # the horizons that have heads of their own, shortest first; empty where one head serves all
-    "What a forecaster says about its heads."
+def separate_horizons(model: nn.Module) -> tuple:
+    "Horizons that have heads of their own, shortest first, of a model, also a wrapped one; none where one serves all."
     config = getattr(getattr(model, "module", model), "config", None)
     return tuple(sorted(config.horizons)) if getattr(config, "separate_heads", False) else ()
 
@@ -142,10 +140,7 @@ class Labels(Task):
         return self.class_weights.to(target.device)[target[target != -1]].sum()
 
 # %% ../../nbs/53_tasks.ipynb #98c41d44
-def auc_acc(
-    target,             # labels of n samples, (n,), an array of whole numbers
-    probabilities,      # (n, classes), an array
-) -> tuple:
+def auc_acc(target, probabilities) -> tuple:    # arrays: labels, (n,), whole numbers; (n, classes)
     "AUC and accuracy as MedMNIST defines them."
     from sklearn.metrics import accuracy_score, roc_auc_score
     two = probabilities.shape[1] == 2
@@ -198,9 +193,7 @@ class Segmentation(Labels):
         return metrics_of_counts(torch.stack(found).sum(0))
 
 # %% ../../nbs/53_tasks.ipynb #b1b65ece
-def metrics_of_counts(
-    counts: Tensor,     # (classes, classes): how often a label, by rows, was predicted to be which
-) -> dict:
+def metrics_of_counts(counts: Tensor) -> dict:      # (classes, classes), of labels by rows and predictions
     "Accuracy; intersection over union and F1 of each class that occurs as label or prediction, and their means."
     right, both = counts.diag().double(), counts.sum(0) + counts.sum(1)
     there = both.nonzero().flatten().tolist()
