@@ -15,8 +15,7 @@ PAPER = "var(--hot-paper, var(--jp-layout-color0, Canvas))"
 COLORS = {"a": "var(--hot-a, #3b82c4)", "b": "var(--hot-b, #e0812b)",
           "c": "var(--hot-c, #2fa37a)", "n": "var(--hot-n, #868e97)", "ink": "currentColor"}
 
-def _short(value: float) -> str:
-    "A number with at most one digit behind the point (two below one)."
+def _short(value: float) -> str:    # at most one digit behind the point (two below one)
     return f"{value:.{1 if abs(value) >= 1 else 2}f}".rstrip("0").rstrip(".") or "0"
 
 def _figure(parts, seen, alt) -> str:
@@ -159,7 +158,6 @@ def arrow(
     start: tuple, end: tuple,           # (x, y), and of the tip
     above: str = "", below: str = "",   # words over and under its middle
 ) -> None:
-    "An arrow."
     (x, y), (u, v) = start, end
     length = ((u - x) ** 2 + (v - y) ** 2) ** 0.5
     a, b = (u - x) / length, (v - y) / length

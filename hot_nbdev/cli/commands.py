@@ -122,7 +122,6 @@ def _report(job: Job, run: Run) -> str:
 
 # %% ../../nbs/68_commands.ipynb #10b7e7bf
 def _train(job: Job) -> None:
-    "One run with its report."
     _check_packages(job)
     run = run_job(job, say)
     if os.environ.get("RANK", "0") == "0":
@@ -250,7 +249,6 @@ def _jobs(name: str, table, given: argparse.Namespace) -> list:
 
 # %% ../../nbs/68_commands.ipynb #0fdc47fc
 def _listed(tables: dict) -> Table:
-    "What tables there are."
     return Table([{"table": name, "command": f"hot_{t.command}", "runs a seed": t.size, "seeds": len(t.seeds),
                    "what it shows": t.title} for name, t in tables.items()])
 

@@ -44,7 +44,6 @@ class SegmentJob(Job, fields_of(SegmenterConfig, DECIDED, depth=6, dropout=0.1, 
         return (*[1] * (k - 2), *self.patch * 2)        # dates have no patches
 
     def parts(self):
-        "Data in three parts."
         chosen = {name: getattr(self, name) for name in ("window", "labels", "block", "stride", "gap", "limit", "ignore")}
         return scene_data(self.data, **chosen, **self.source())
 
@@ -70,8 +69,7 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
 
     kind, config_class, rivals = "motion", SegmenterConfig, ("dilated", "fourier", "unet")
 
-    def padding(self) -> str:
-        "What convolutions see beyond the ends of a frame."
+    def padding(self) -> str:       # what convolutions see beyond the ends of a frame
         return "circular" if self.data in KINDS else "zeros"
 
     def decided(self) -> dict:
@@ -81,7 +79,6 @@ class MotionJob(Job, fields_of(SegmenterConfig, (*DECIDED, "stem_padding"), **_M
         return {**super().rival(decided), "order": len(self.size), "padding": self.padding()}
 
     def parts(self):
-        "Data in three parts."
         return motion_data(self.data, self.size, self.move, self.reach, self.samples, self.seed, **self.source())
 
     def task(self, parts) -> Task:

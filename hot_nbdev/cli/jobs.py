@@ -81,8 +81,7 @@ class Places(Config):
     cpu: bool = option(False, "run on the CPU even where there is a GPU")
     progress: bool | None = option(None, "a bar on stderr; default: if that is a terminal")
 
-    def source(self) -> dict:
-        "How official files are found."
+    def source(self) -> dict:       # how official files are found
         return dict(folder=self.data_dir, download=self.download, verify=self.verify, unchecked=self.unchecked)
 
 # %% ../../nbs/65_jobs.ipynb #9d301a15
@@ -109,7 +108,6 @@ class _Grouped(Config):
         return {k: v for k, v in json.loads(str(self)).items() if k not in places}
 
     def training(self) -> TrainConfig:
-        "The settings of training among these."
         return TrainConfig.from_dict({name: getattr(self, name) for name in self.groups()["training"]})
 
     def weights(self, parts) -> torch.Tensor | None:
@@ -213,8 +211,7 @@ class ForecastJob(Job, fields_of(ForecasterConfig, DECIDED, depth=2, dropout=0.1
     def patches(self, k: int) -> tuple:
         return (self.patch[0], *[1] * (k - 1))          # series have no patches
 
-    def parts(self, horizon: int | None = None):
-        "Data in three parts; with another horizon for scoring."
+    def parts(self, horizon: int | None = None):        # with another horizon for scoring
         return forecast_data(self.data, self.lookback, horizon or self.horizon, mend=self.mend, masked=self.masked, sort=self.sort,
                              time=self.time, step=self.step, **self.source())
 
@@ -235,7 +232,6 @@ class ClassifyJob(Job, fields_of(ClassifierConfig, DECIDED, depth=6, dropout=0.1
     kind, config_class, rivals = "classify", ClassifierConfig, ("resnet",)
 
     def parts(self):
-        "Data in three parts."
         found = volume_data(self.data, self.size, channels=self.channels, **self.source())
         for part, counts in found.about["class_counts"].items():
             lost = [name for name, n in zip(found.about["classes"], counts.tolist()) if not n]

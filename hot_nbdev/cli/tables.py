@@ -49,8 +49,7 @@ class RunTable(Config):
                 raise ValueError(f"RunTable: {name} is {given!r}; give at least one, each of type {kind.__name__}")
 
     @property
-    def size(self) -> int:
-        "Runs of one seed."
+    def size(self) -> int:      # runs of one seed
         return len(self.data) * len(self.rows) * len(self.each)
 
 # %% ../../nbs/67_tables.ipynb #7b1e0c19

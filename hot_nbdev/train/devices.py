@@ -61,8 +61,7 @@ def _states() -> tuple:
     return state_dict, state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True)
 
 
-def _own(value: Tensor) -> Tensor:
-    "A tensor with memory of its own, as a file takes it."
+def _own(value: Tensor) -> Tensor:      # with memory of its own, as a file takes it
     return value.detach().cpu().clone().contiguous()
 
 

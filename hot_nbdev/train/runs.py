@@ -60,8 +60,7 @@ class Checkpoints:
                 used = f"{older.name} is used" if older else "no other is left, so the run starts over"
                 print(f"{path} cannot be read; {used}", file=sys.stderr)
 
-    def last_good(self) -> str:
-        "Words on what is left when a run goes wrong."
+    def last_good(self) -> str:     # words on what is left when a run goes wrong
         good = self.paths()
         return f"the last good checkpoint is {good[-1]}" if good else "no checkpoint was written before"
 
@@ -118,8 +117,7 @@ def _inside(thing) -> tuple:        # in words what it is; the things in it, or 
     return _plain(thing), ()
 
 # %% ../../nbs/57_runs.ipynb #b462ebs1
-def _plain(thing) -> str:
-    "As text, without addresses in memory."
+def _plain(thing) -> str:       # as text, without addresses in memory
     return re.sub(r" at 0x[0-9a-f]+", "", repr(thing))
 
 # %% ../../nbs/57_runs.ipynb #e60f0811
