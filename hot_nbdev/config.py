@@ -115,8 +115,8 @@ def fixed(
 # %% ../nbs/41_config.ipynb #cfgtext1
 def read_settings(path: str | Path) -> dict:    # .json or .toml
     "Names and values from a file."
-    text = Path(path).read_bytes()
     try:
+        text = Path(path).read_bytes()
         if Path(path).suffix == ".toml":
             import tomllib  # from Python 3.11 on
             found = tomllib.loads(text.decode("utf-8"))
@@ -124,33 +124,16 @@ def read_settings(path: str | Path) -> dict:    # .json or .toml
             found = json.loads(text)
     except ImportError as e:
         raise ValueError(f"{path}: Python reads TOML from 3.11 on; write these settings as JSON") from e
-    except (ValueError, RecursionError) as e:
-        raise ValueError(f"{path} is no file of settings: {e}") from e
+    except (OSError, ValueError, RecursionError) as e:
+        why = getattr(e, "strerror", None) or e
+        raise ValueError(f"{path} is no file of settings: {why}; give names and values in JSON or TOML") from e
     if not isinstance(found, dict):
         raise ValueError(f"{path} should hold names and values, but holds a {type(found).__name__}")
     return found
 
-# %% ../nbs/41_config.ipynb #89178ad7
-@dataclass(frozen=True)
-class Config:
-    "Checked settings that do not change; a subclass is a frozen dataclass whose fields are made by `option`."
-    alone: ClassVar[bool] = True            # does a value stand for a tuple of one?
-    entries: ClassVar[int] = 10 ** 6        # of a tuple or a dictionary, at most
-
-    def __post_init__(self):
-        owner = type(self).__name__
-        for f in dataclasses.fields(self):
-            value = fixed(f"{owner}: {f.name}", getattr(self, f.name), self.entries)
-            object.__setattr__(self, f.name, _checked(owner, f, value, self.alone))
-        self.check()
-
-    def check(self) -> None:
-        "Raise ValueError where settings do not go together; a subclass that adds to it calls super().check()."
-
-    def replace(self, **changes) -> "Config":
-        "The same settings with some changed."
-        return type(self).from_dict({**vars(self), **changes})
-
+# %% ../nbs/41_config.ipynb #2c665c2c
+class _Written:
+    "What settings are as names and values, as text and in a file."
     def to_dict(self) -> dict:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in vars(self).items()}
 
@@ -176,6 +159,27 @@ class Config:
             return cls.from_dict(settings)
         except ValueError as e:
             raise ValueError(f"{path}: {e}") from e
+
+# %% ../nbs/41_config.ipynb #89178ad7
+@dataclass(frozen=True)
+class Config(_Written):
+    "Checked settings that do not change; a subclass is a frozen dataclass whose fields are made by `option`."
+    alone: ClassVar[bool] = True            # does a value stand for a tuple of one?
+    entries: ClassVar[int] = 10 ** 6        # of a tuple or a dictionary, at most
+
+    def __post_init__(self):
+        owner = type(self).__name__
+        for f in dataclasses.fields(self):
+            value = fixed(f"{owner}: {f.name}", getattr(self, f.name), self.entries)
+            object.__setattr__(self, f.name, _checked(owner, f, value, self.alone))
+        self.check()
+
+    def check(self) -> None:
+        "Raise ValueError where settings do not go together; a subclass that adds to it calls super().check()."
+
+    def replace(self, **changes) -> "Config":
+        "The same settings with some changed."
+        return type(self).from_dict({**vars(self), **changes})
 
 # %% ../nbs/41_config.ipynb #8a720e36
 def check_names(owner: str, given: Sequence, known: Sequence) -> None:  # for messages; names that came, that exist

@@ -49,9 +49,9 @@ class ModelConfig(Config):
         if settings.get("format", FORMAT) != FORMAT:
             raise ValueError(f"format is {settings['format']!r}, but this version knows {FORMAT}; use the "
                              "version of hot_nbdev that wrote it")
-        target, settings = _target(cls, settings), settings if "format" in settings else _former(settings)
-        own = {name: value for name, value in settings.items() if name not in ("model", "format")}
-        return super(ModelConfig, target).from_dict(own)
+        now = settings if "format" in settings or "model" not in settings else _former(settings)
+        own = {name: value for name, value in now.items() if name not in ("model", "format")}
+        return super(ModelConfig, _target(cls, settings)).from_dict(own)
 
 # %% ../nbs/11d_model_config.ipynb #mdlkind3
 def _target(cls: type, settings: dict) -> type:
@@ -69,15 +69,13 @@ def _target(cls: type, settings: dict) -> type:
     return target
 
 # %% ../nbs/11d_model_config.ipynb #mdlform1
+_FORMER = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}   # name then -> name today
+
 def _former(settings: dict) -> dict:
     "Settings of a row that names its model and no format, by today's names and with the defaults of its time."
-    if "model" not in settings:
-        return settings
-    names = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_features"}
-    now = {names.get(name, name): value for name, value in settings.items()}
-    options = now.get("attention_options")
-    if now.get("attention") in ("product", "sum") and isinstance(options, dict):    # no norm, and with a norm no gain
-        now["attention_options"] = {"qk_norm": False, **({"qk_gain": 1.0} if options.get("qk_norm") else {}), **options}
+    now = {_FORMER.get(name, name): value for name, value in settings.items()}
+    if now.get("attention") in ("product", "sum") and isinstance(now.get("attention_options"), dict):
+        now["attention_options"] = {"qk_norm": False, "qk_gain": 1.0, **now["attention_options"]}
     return now
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1

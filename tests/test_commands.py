@@ -81,8 +81,8 @@ def test_settings_come_from_defaults_file_and_command_line(capsys, tmp_path, mon
     ('{"attention_options": ' + '{"a": ' * 5000 + "1" + "}" * 5000 + "}", "s.json")], ids=["bool", "deep-list", "deep"])
 def test_wrong_settings_are_named(capsys, tmp_path, text, message):
     (tmp_path / "s.json").write_text(text)
-    write_series()
     assert message in fails(capsys, hot_forecast, "--config", "s.json", *TRAINED[:6])
+    assert "none.json is no file of settings: No such file" in fails(capsys, hot_forecast, "--config", "none.json")
 
 
 @pytest.mark.parametrize("command, words, message", [
