@@ -10,6 +10,7 @@ __all__ = ['softmax_seen', 'wide', 'full_precision', 'softmax_map', 'split', 'me
 # %% ../nbs/05_attention.ipynb #48191a86
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import prod
@@ -107,14 +108,20 @@ class Seen:
 class Mapping(nn.Module):
     "What moves values linearly has maps; a subclass has `door`, which checks its input, and `mix`, which moves values."
     def maps(self, x: Tensor, mask=None, context=None, context_mask=None) -> list:
-        "The maps that `forward` applies, each (*batch, heads, …): here the joint map alone."
-        found = self.find_maps(*self.door(x, mask, context, context_mask))
+        "The maps that `forward` applies, before dropout, each (*batch, heads, …): here the joint map alone."
+        found = self.whole().find_maps(*self.door(x, mask, context, context_mask))
         return [S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous() for S in found]
 
     def dense_map(self, x: Tensor, mask=None, context=None, context_mask=None) -> Tensor:
         "The joint map, (*batch, heads, n, n'): what `mix` does to unit vectors. For small inputs."
-        S = self.joint(*self.door(x, mask, context, context_mask))
+        S = self.whole().joint(*self.door(x, mask, context, context_mask))
         return S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous()
+
+    def whole(self) -> "Mapping":
+        "The layer with the same parts, which drops no entries of maps in training either."
+        whole = copy(self)
+        whole.training = False
+        return whole
 
     def joint(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
         sizes = c.shape[1:-1]

@@ -8,9 +8,8 @@ __all__ = ['check_layer', 'merged', 'enter', 'check_grids']
 # %% ../nbs/05a_door.ipynb #d0050004
 from collections.abc import Sequence
 from math import prod
-from numbers import Real
+from numbers import Integral, Real
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -36,7 +35,7 @@ def check_layer(
 
 def _is_whole(value) -> bool:
     "A whole number of Python or NumPy, and no truth value."
-    return hasattr(value, "__index__") and not isinstance(value, bool | np.bool_ | Tensor)
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 # %% ../nbs/05a_door.ipynb #486fc092
 def merged(

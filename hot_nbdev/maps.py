@@ -27,10 +27,12 @@ def model_maps(
     *more, **named,     # its other arguments, such as a mask
 ) -> list:              # for each block the maps of its attention
     "The maps that a model applies to an input: each attention is asked for those of what it was given."
-    found = []
+    found, blocks = [], [m for m in model.modules() if isinstance(m, Block)]
+    if not blocks:
+        raise ValueError(f"model_maps: {type(model).__name__} has no Block; give a model with blocks, or ask a layer by layer.maps(x)")
     def ask(layer, given, own): found.append(layer.maps(*given, **own))
     with ExitStack() as hooks:
-        for block in [m for m in model.modules() if isinstance(m, Block)]:
+        for block in blocks:
             hooks.enter_context(block.attention.register_forward_pre_hook(ask, with_kwargs=True))
         model(x, *more, **named)
     return found

@@ -130,13 +130,15 @@ def test_nothing_leaks_from_the_future(case, data):
 
 
 @each([case for case in (*ATTENTION, *GRIDS) if case.name in (
-    "product", "sum", "full", "hot1 kernel", "causal product", "other grid, full", "other grid, product",
+    "product", "sum", "full", "axial", "hot1 kernel", "causal product", "other grid, full", "other grid, product",
     "other grid, multiscale causal")])
-def test_dropout_acts_in_training_only(case):
+def test_dropout_acts_in_training_only_and_maps_are_shown_whole(case):
     layer, x = case.layer(dropout=0.5), case.input(3, sizes=(6, 5, 4)[:case.order])
-    calm = layer(x)
+    own = getattr(layer, "layer", layer)
+    calm, maps = layer(x), [own.dense_map(x), *own.maps(x)]
     assert torch.equal(calm, layer(x))
     layer.train()
+    assert_close([own.dense_map(x), *own.maps(x)], maps, rtol=0, atol=0)
     torch.manual_seed(0)
     mean = layer(x.expand(400, *x.shape)).mean(0)
     assert not torch.equal(layer(x), layer(x))
