@@ -84,8 +84,9 @@ def test_fields_of_a_file(tmp_path):
     film = np.random.default_rng(0).normal(5, 2, (20, 24, 20)).astype(np.float32)
     np.save(tmp_path / "a.npy", film)
     assert not motion_data(str(tmp_path / "a.npy"), (8, 8), reach=(4, 3), samples=7).about["torus"]
-    film[9, 2, 1] = np.inf
-    for array, text in [(film[:5], "5 fields, .* do not make three parts; give at least 10"), (film, "a.npy"),
+    endless = np.where(np.arange(20) == 3, np.inf, film)
+    for array, text in [(film[:5], "5 fields, .* do not make three parts; give at least 10"), (endless, "a.npy"),
+                        (film * 0 + 3, "a.npy holds one number alone"), (film * np.nan, "a.npy holds no number"),
                         (np.array(["a", "b"]), "fields .*a.npy should hold real numbers")]:
         np.save(tmp_path / "a.npy", array)
         with pytest.raises(ValueError, match=text):

@@ -205,8 +205,12 @@ def _fields_of(name: str, sizes: Sequence[int], move: str, seed: int, finding: d
         return [KINDS[name](n, sizes, chance) for n in FIELDS.values()], True, {"md5": None, "input": {"own": True}}
     if Path(name).suffix == ".npy":
         array = load_array(name, op="motion_data")
-        check_numbers(array, f"motion_data: fields (F, n1, …, nk) of {name}", holes=True)
+        check_numbers(array, f"motion_data: fields (F, n1, …, nk) of {name}", holes=move == "shift")
         parts, scaler = _in_turn(torch.from_numpy(array.astype("float64")), 1 if move == "align" else 0)
+        known = parts[0][~parts[0].isnan()]
+        if not len(known) or known.min() == known.max():
+            raise ValueError(f"motion_data: {name} holds {'one number alone' if len(known) else 'no number'} in the part for "
+                             "training, the first seven tenths, and nothing can be learned; give a file whose values differ")
         return parts, False, {"md5": None, "input": {**scaler.lists(), "own": False}}
     if name not in ("indian_pines", "sentinel2") or move == "align":
         raise ValueError(f"motion_data: {name!r} came; known are {', '.join(KINDS)}, and the path of a .npy of fields "

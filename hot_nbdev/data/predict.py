@@ -196,7 +196,10 @@ def _motion(model: nn.Module, inputs: Inputs, path: Path, key: str | None = None
     elif not framed or found != inputs.sizes:
         raise ValueError(f"{path} should hold {channels} frames of {trained} numbers, on the last axes, but holds "
                          f"{x.dtype} of shape {tuple(x.shape)}; models of hot_motion without positions take other sizes")
-    check_numbers(x, str(path), holes=inputs.masked)
+    check_numbers(x, str(path), holes=True)
+    if not inputs.masked and (holes := np.argwhere(np.isnan(x))).size:
+        raise ValueError(f"{path}: frame {holes[0, -k - 1]} holds NaN, one of {len(holes)} in all, but the run was trained on "
+                         "whole frames; fill them, or train on fields with NaN, which a mask hides")
     x, axes = torch.from_numpy(x.astype(np.float64)).movedim(-k - 1, -1), list(range(-k - 1, 0))
     mean, std = (torch.tensor(v, dtype=torch.float64) for v in (inputs.shift, inputs.scale))
     if inputs.own:                      # of what is known of these frames
@@ -242,10 +245,8 @@ def predict(
     to: str | Path | None = None,   # file to write; default: in the current folder, named after `file`
     *,
     key: str | None = None,         # name of the array in an .npz
-    mend: bool = False,             # fill missing values of a series, drop lines that come twice?
-    sort: bool = False,             # put the lines of a series in the order of time?
-    time: str | None = None,        # column of the times of a series; default: as in training
-    step: str | None = None,        # what lies between its rows; default: as in training
+    mend: bool = False, sort: bool = False,             # of a series: fill holes and drop lines that come twice; sort lines by time
+    time: str | None = None, step: str | None = None,   # column of its times, what lies between its rows; default: as in training
     overwrite: bool = False,        # replace a file that is there?
     picture: bool = True,           # of a forecast or a segmentation too?
 ) -> list[str]:                     # lines that say what was written

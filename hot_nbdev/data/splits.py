@@ -33,7 +33,7 @@ def digest(
             thing = digest(*thing)                  # the words for them leave out most of their numbers
         thing = torch.from_numpy(thing) if isinstance(thing, np.ndarray) else thing
         if isinstance(thing, Tensor):
-            thing = thing.detach().cpu().to(torch.float32 if thing.dtype == torch.float64 else thing.dtype)
+            thing = thing.detach().to_dense().cpu().to(torch.float32 if thing.dtype == torch.float64 else thing.dtype)
             found.update(f"{thing.dtype} {tuple(thing.shape)}".encode())
             found.update(thing.contiguous().reshape(-1).view(torch.uint8).numpy())
         else:
@@ -236,17 +236,20 @@ def volume_data(
     size: int = 28,         # places a side, of an official set
     **reading,              # of load_volumes: channels, folder, download, verify, unchecked
 ) -> Splits:                # of Items: x (B, *sizes, C), y (B,) int64, with a mask if the .npz has masks
-    "A set of MedMNIST in its official split, or an archive of one's own; scaled when drawn, bytes by 1/255."
+    "A set of MedMNIST in its official split, or an archive of one's own; bytes are scaled by 1/255 when drawn."
     images, labels, masks, about = load_volumes(name, size, **reading)
     classes, first, known = about["classes"], images["train"], masks and masks["train"][..., None].expand(images["train"].shape)
-    mean, std = (torch.zeros(1), torch.full((1,), 255.0)) if first.dtype == torch.uint8 else Scaler.fit(first, known)
-    shift, scale = (v.item() if len(v) == 1 else v.float() for v in (mean, std))
-    parts = [Items(images[s], labels[s], shift, scale, masks and masks[s]) for s in PARTS]
+    if first.dtype == torch.uint8:
+        scaler, later = Scaler(torch.zeros(1), torch.full((1,), 255.0)), {"shift": 0.0, "scale": 255.0}
+    else:           # now and in float64: float32 has too few digits for values far from zero
+        scaler, later = Scaler.fit(first, known), {}
+        images, about = {s: scaler.apply(x.double()).float() for s, x in images.items()}, {**about, "scaler": scaler}
+    parts = [Items(images[s], labels[s], masks=masks and masks[s], **later) for s in PARTS]
     about = {**about, "counts": tuple(map(len, parts)),
              "class_counts": {s: torch.bincount(labels[s], minlength=len(classes)) for s in PARTS}}
     about["input"] = {"data": about["name"], "classes": classes, "codes": about.get("codes"), "sizes": list(first.shape[1:-1]),
                       "channels": first.shape[-1], "axis": about["axis"], "dtype": str(first.dtype).removeprefix("torch."),
-                      "low": float(first.min()), "high": float(first.max()), "shift": mean.tolist(), "scale": std.tolist()}
+                      "low": float(first.min()), "high": float(first.max()), **scaler.lists()}
     return Splits(*parts, about)
 
 # %% ../../nbs/51_data_library.ipynb #e1ed4b0a

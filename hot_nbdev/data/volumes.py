@@ -131,8 +131,8 @@ def _images(path: Path, arrays: dict, channels: str | None) -> tuple[dict, str]:
             raise ValueError(f"{where} should have the shape (n, {', '.join(map(str, shape))}) with n ≥ 1, but has "
                              f"{images.shape}; bring all items to one size")
         check_numbers(images, where)
-        if images.dtype not in (np.uint8, np.float16):                       # not all others have arithmetic in torch
-            images = images.astype(np.float32, copy=False)
+        if images.dtype not in (np.uint8, np.float16, np.float32):           # not all others have arithmetic in torch
+            images = images.astype(np.float64)
         found[split] = torch.from_numpy(_channels_last(images, axis))
     return found, axis
 
@@ -201,10 +201,10 @@ def check_volumes(
         ((images % 1 != 0).any(), "are not whole numbers between 0 and 255, as those of training were; round them")]:
         if wrong and about["dtype"] == "uint8":
             raise ValueError(f"check_volumes: the values of {where} {why}")
-    x = torch.from_numpy(_channels_last(images.astype(np.float32).reshape(-1, *layouts[found[0]]), found[0]))
-    x = (x - torch.as_tensor(about["shift"]).float()) / torch.as_tensor(about["scale"]).float()
+    x = torch.from_numpy(_channels_last(images.astype(np.float64).reshape(-1, *layouts[found[0]]), found[0]))
+    x = (x - torch.tensor(about["shift"], dtype=torch.float64)) / torch.tensor(about["scale"], dtype=torch.float64)
     far = int((x.abs() > 20).sum())
-    return x, [f"{far} values of {where} lie more than 20 deviations from what training saw"] * bool(far)
+    return x.float(), [f"{far} values of {where} lie more than 20 deviations from what training saw"] * bool(far)
 
 # %% ../../nbs/49_volume_files.ipynb #e6f03781
 def volume_evaluator(

@@ -99,7 +99,7 @@ def content(
 # %% ../../nbs/57_runs.ipynb #70b462eb
 def _inside(thing) -> tuple:        # in words what it is; the things in it, or the bytes
     if isinstance(thing, Tensor):
-        return f"{tuple(thing.shape)} {thing.dtype}", thing.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return f"{tuple(thing.shape)} {thing.dtype}", thing.detach().to_dense().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
     if isinstance(thing, np.ndarray):
         return f"{thing.shape} {thing.dtype}", thing.reshape(-1) if thing.dtype != object else thing.tolist()
     if isinstance(thing, dict | list | tuple | deque):
