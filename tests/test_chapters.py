@@ -66,9 +66,8 @@ def lines_of(cell):
 
 @page
 def test_no_exported_cell_is_above_thirty_lines(chapter):
-    most = 30 if chapter.path.name < "40" else 40       # what a lesson shows, and the workshop
     sizes = {cell.id: lines_of(cell) for cell in chapter.code if exported(cell)}
-    assert {name: n for name, n in sizes.items() if n > most} == {}
+    assert {name: n for name, n in sizes.items() if n > 30} == {}
 
 
 def test_half_of_the_exported_cells_of_chapters_have_at_most_twelve_lines():

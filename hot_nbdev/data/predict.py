@@ -82,10 +82,7 @@ def read_inputs(
         raise ValueError(f"{path} is of version {found.get('version')}, but {INPUT_VERSION} is read; use the version of hot_nbdev that wrote it")
     if lost := [name for name in ("task", "data", "shift", "scale") if name not in found]:
         raise ValueError(f"{path} lacks {', '.join(lost)}; train the run again")
-    try:
-        return Inputs.from_dict(found)
-    except ValueError as e:
-        raise ValueError(f"{path}: {e}") from e
+    return Inputs.load(path)
 
 # %% ../../nbs/64_predict.ipynb #8c2f1d10
 def _check_output(path: str | Path, inputs: Sequence[str | Path], run: str | Path, overwrite: bool = False) -> Path:

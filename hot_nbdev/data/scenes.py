@@ -96,6 +96,13 @@ def _own_scene(path: Path, mask: Path) -> tuple[np.ndarray, np.ndarray]:
         scene = scene.astype(np.float64 if scene.dtype.kind == "f" else np.int64)
     return scene if scene.ndim == 3 else scene.transpose(1, 2, 0, 3), codes
 
+# %% ../../nbs/50_scene_files.ipynb #858e4c5b
+def _indian_pines() -> tuple:
+    "Values, codes, names of classes and the source of the scene that TensorLy carries."
+    from tensorly.datasets import load_indian_pines
+    pines = load_indian_pines()
+    return np.asarray(pines.tensor), np.asarray(pines.ticks[0]), dict(enumerate(_PINES, 1)), f"tensorly {version('tensorly')}"
+
 # %% ../../nbs/50_scene_files.ipynb #2d45301c
 def load_scene(
     name: str | Path,                      # indian_pines, sentinel2, ssl4eo_nlcd, ssl4eo_cdl, or a .npy
@@ -110,9 +117,7 @@ def load_scene(
         raise ValueError(f"scene_data: {str(name)!r} has no use for labels={str(labels)!r}; they are for a scene given as a .npy")
     md5, known, file, where, find = None, None, None, f"the mask of {name}", lambda n: official_file(n, SCENES[n], **finding)
     if name == "indian_pines":
-        from tensorly.datasets import load_indian_pines
-        pines, known, md5 = load_indian_pines(), dict(enumerate(_PINES, 1)), f"tensorly {version('tensorly')}"
-        values, codes = np.asarray(pines.tensor), np.asarray(pines.ticks[0])
+        values, codes, known, md5 = _indian_pines()
     elif name in ("ssl4eo_nlcd", "ssl4eo_cdl"):
         values, codes = _images(find("ssl4eo_images"), find(name), name[7:], limit)
         known = _NLCD if name == "ssl4eo_nlcd" else {int(c): f"class {c}" for c in np.unique(codes) if c >= 0}
