@@ -10,7 +10,6 @@ __all__ = ['softmax_seen', 'wide', 'full_precision', 'softmax_map', 'split', 'me
 # %% ../nbs/05_attention.ipynb #48191a86
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from copy import copy
 from dataclasses import dataclass
 from functools import partial, reduce
 from math import prod
@@ -119,8 +118,8 @@ class Mapping(nn.Module):
 
     def whole(self) -> "Mapping":
         "The layer with the same parts, which drops no entries of maps in training either."
-        whole = copy(self)
-        whole.training = False
+        whole = object.__new__(type(self))      # `copy` would make the class anew, and a cut layer whole
+        whole.__dict__.update(self.__dict__, training=False)
         return whole
 
     def joint(self, x: Tensor, mask: Tensor | None, c: Tensor, taking: Tensor | None) -> Tensor:
