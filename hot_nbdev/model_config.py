@@ -74,8 +74,9 @@ _FORMER = {"pool": "readout", "stem_kernel": "stem_width", "features": "kernel_f
 def _former(settings: dict) -> dict:
     "Settings of a row that names its model and no format, by today's names and with the defaults of its time."
     now = {_FORMER.get(name, name): value for name, value in settings.items()}
-    if now.get("attention") in ("product", "sum") and isinstance(now.get("attention_options"), dict):
-        now["attention_options"] = {"qk_norm": False, "qk_gain": 1.0, **now["attention_options"]}
+    options = now.get("attention_options")
+    if now.get("attention") in ("product", "sum") and isinstance(options, dict):    # no norm, and with a norm no gain
+        now["attention_options"] = {"qk_norm": False, **({"qk_gain": 1.0} if options.get("qk_norm") else {}), **options}
     return now
 
 # %% ../nbs/11d_model_config.ipynb #mdlchk1

@@ -19,7 +19,7 @@ from hot_nbdev.transformer import FeedForward
 
 ROOT = Path(__file__).resolve().parent.parent
 
-SMALL, THEN = dict(dim=16, heads=2, depth=2), {"qk_norm": False, "qk_gain": 1.0}     # THEN: of a row without a format
+SMALL = dict(dim=16, heads=2, depth=2)
 KINDS = {
     "encoder": (HOTEncoder, HOTConfig, dict(patch=(2, 3)), (2, 6, 9, 1)),
     "classifier": (HOTClassifier, ClassifierConfig, dict(patch=(2, 3), classes=5), (2, 6, 9, 1)),
@@ -183,7 +183,7 @@ def test_old_rows_make_a_configuration_and_a_model(kind, texts):
         assert again == config and again.to_dict()["model"] == kind
         for key, value in settings.items():
             if key == "attention_options" and settings["attention"] in ("product", "sum") and "format" not in settings:
-                value = THEN | value
+                value = {"qk_norm": False, **({"qk_gain": 1.0} if value.get("qk_norm") else {}), **value}
             if key not in ("model", "format"):
                 assert json.loads(json.dumps(getattr(config, former.get(key, key)))) == value, key
         kinds[str([v for v in settings.values() if isinstance(v, str | bool | dict)])] = config
@@ -194,8 +194,8 @@ def test_old_rows_make_a_configuration_and_a_model(kind, texts):
 
 def test_a_row_without_a_format_has_the_defaults_of_its_time():
     "Queries and keys had no norm, and where they were given one, no gain; what is written by hand has those of today."
-    for options in ({}, {"qk_norm": True}):
-        config = ClassifierConfig(**SMALL, attention="sum", attention_options=THEN | options)
+    for options, then in (({}, {}), ({"qk_norm": True}, {"qk_gain": 1.0})):
+        config = ClassifierConfig(**SMALL, attention="sum", attention_options={"qk_norm": False, **options, **then})
         told = {**json.loads(str(config)), "attention_options": options}
         assert told.pop("format") == 2 and ModelConfig.from_dict(told) == config
         assert ModelConfig.from_dict({**told, "format": 2}) != config
