@@ -108,12 +108,14 @@ class Mapping(nn.Module):
     "What moves values linearly has maps; a subclass has `door`, which checks its input, and `mix`, which moves values."
     def maps(self, x: Tensor, mask=None, context=None, context_mask=None) -> list:
         "The maps that `forward` applies, before dropout, each (*batch, heads, …): here the joint map alone."
-        found = self.whole().find_maps(*self.door(x, mask, context, context_mask))
+        given = self.door(x, mask, context, context_mask)       # first: a layer may keep what it was told there
+        found = self.whole().find_maps(*given)
         return [S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous() for S in found]
 
     def dense_map(self, x: Tensor, mask=None, context=None, context_mask=None) -> Tensor:
         "The joint map, (*batch, heads, n, n'): what `mix` does to unit vectors. For small inputs."
-        S = self.whole().joint(*self.door(x, mask, context, context_mask))
+        given = self.door(x, mask, context, context_mask)
+        S = self.whole().joint(*given)
         return S.reshape(*x.shape[:-self.order - 1], *S.shape[1:]).contiguous()
 
     def whole(self) -> "Mapping":
