@@ -107,7 +107,7 @@ def test_a_script_is_there_and_knows_its_table_and_options(file):
     path = ROOT / (program if program.endswith(".py") else program.replace(".", "/") + ".py")
     if program:
         text = path.read_text(encoding="utf-8")
-        assert Path(file).stem.removeprefix("bench_") in text
+        assert Path(file).stem.removeprefix("bench_") in text + command
         assert all(f'"{word}"' in text for word in words if word.startswith("--"))
         goes_on = re.search(r"append_row\(|done = {|following", text) or "--run" in words
         assert path.parts[-2] in ("tests", "tools") or adds == bool(goes_on)
