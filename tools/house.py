@@ -4,8 +4,7 @@
     python tools/house.py --check  fail if there is a circle, a module has two writers, a private import, or is too long
 
 A module stands one floor above the highest that it imports. An import inside a function counts like one at the top.
-What a table of names holds as text (`"hot_nbdev.adapters:…"`) and imports on use is no arrow: so an early module can
-be open to a later one without knowing it.
+What a table of names holds as text (`"hot_nbdev.adapters:…"`) and imports on use is no arrow.
 """
 import argparse
 import ast
