@@ -65,9 +65,10 @@ def mode_product_picture(
     shape: tuple = (4, 5, 3),   # sizes of the three modes
     mode: int = 0,              # axis that is multiplied, from 0
     size: int = 2,              # its size afterwards: rows of the matrix
+    unit: float = 20,           # side of an entry
 ) -> Schematic:                 # tensor × matrix = tensor
     "The mode product: one fiber stands out before and after the matrix has multiplied it."
-    unit, after = 20, tuple(size if m == mode else n for m, n in enumerate(shape))
+    after = tuple(size if m == mode else n for m, n in enumerate(shape))
     d = Schematic(f"A {_times(shape)} tensor, times along mode {mode + 1} a matrix with {size} row{'s' * (size > 1)} and {shape[mode]} columns, is a "
                   f"{_times(after)} tensor. One fiber along mode {mode + 1} stands out in both tensors.")
     chosen = (0, shape[1] // 2, 0)
