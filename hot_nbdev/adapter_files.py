@@ -60,6 +60,8 @@ def _read_head(path: str | Path) -> tuple:
         first = json.loads(said["base"])
         base = {layer: [float(v) for v in first[layer]] for layer in settings}
         return settings, base, dict.fromkeys(json.loads(said["trainable"])), shapes
+    except FileNotFoundError:
+        raise
     except (SafetensorError, OSError, KeyError, ValueError, AttributeError, TypeError, OverflowError,
             RecursionError) as e:
         raise ValueError(f"load_adapters: {path} is no whole file of adapters ({type(e).__name__}: {e}); save_adapters writes "

@@ -125,8 +125,8 @@ def read_settings(path: str | Path) -> dict:    # .json or .toml
     except ImportError as e:
         raise ValueError(f"{path}: Python reads TOML from 3.11 on; write these settings as JSON") from e
     except (OSError, ValueError, RecursionError) as e:
-        why = getattr(e, "strerror", None) or e
-        raise ValueError(f"{path} is no file of settings: {why}; give names and values in JSON or TOML") from e
+        kind, why = FileNotFoundError if isinstance(e, FileNotFoundError) else ValueError, getattr(e, "strerror", None) or e
+        raise kind(f"{path} is no file of settings: {why}; give names and values in JSON or TOML") from e
     if not isinstance(found, dict):
         raise ValueError(f"{path} should hold names and values, but holds a {type(found).__name__}")
     return found
